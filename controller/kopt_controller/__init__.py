@@ -1,0 +1,4 @@
+"""The half of kopt that says what to try next; it never measures.
+
+Start reading at ``loop.py``.
+"""

@@ -1,0 +1,63 @@
+"""Every error that a user can cause, with its exit code and the next step.
+
+KoptError
+├── UsageError            bad input: exit 2
+│   ├── NotFoundError     a name, file or folder that is not there
+│   ├── InvalidInputError a file or value that cannot be read as what it should be
+│   └── UnavailableError  a target, tool or package that this machine lacks
+├── InfraError            machine, driver, disk, data: exit 3, worth a retry
+└── InterruptedRunError   stopped by the user, state saved: exit 130
+
+A candidate's fault is never an exception: it is a verdict (``kopt_harness.schema``).
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "InfraError",
+    "InterruptedRunError",
+    "InvalidInputError",
+    "KoptError",
+    "NotFoundError",
+    "UnavailableError",
+    "UsageError",
+]
+
+
+class KoptError(Exception):
+    """One clear sentence, and a hint that says what to do next."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(KoptError):
+    """The input is wrong; nothing was written."""
+
+
+class NotFoundError(UsageError):
+    """A definition, workload, solution, file or folder that does not exist."""
+
+
+class InvalidInputError(UsageError):
+    """A file or value that exists and cannot be used."""
+
+
+class UnavailableError(UsageError):
+    """A target, toolchain, timer or package that this machine does not have."""
+
+
+class InfraError(KoptError):
+    """The machine failed, not the candidate; the same command may succeed later."""
+
+    exit_code = 3
+
+
+class InterruptedRunError(KoptError):
+    """Stopped by a signal after the state was saved."""
+
+    exit_code = 130

@@ -1,0 +1,65 @@
+"""Frozen models of everything that crosses a file or process boundary."""
+
+from __future__ import annotations
+
+from ._base import SCHEMA_VERSION, Model
+from .build import Artefact, BuildResult
+from .definition import (
+    ITEM_BYTES,
+    Axis,
+    ContestTolerance,
+    Definition,
+    DType,
+    KoptSection,
+    StrictBound,
+    TensorShape,
+    TensorSpec,
+    Workload,
+)
+from .solution import BuildSpec, Solution, SourceFile
+from .timing import CacheState, Timer, Timing
+from .verdict import (
+    Evaluation,
+    FirstWrong,
+    Flag,
+    OutputError,
+    Phase,
+    Reason,
+    SolutionRef,
+    TierResult,
+    Verdict,
+    WorkloadResult,
+)
+
+__all__ = [
+    "ITEM_BYTES",
+    "SCHEMA_VERSION",
+    "Artefact",
+    "Axis",
+    "BuildResult",
+    "BuildSpec",
+    "CacheState",
+    "ContestTolerance",
+    "DType",
+    "Definition",
+    "Evaluation",
+    "FirstWrong",
+    "Flag",
+    "KoptSection",
+    "Model",
+    "OutputError",
+    "Phase",
+    "Reason",
+    "Solution",
+    "SolutionRef",
+    "SourceFile",
+    "StrictBound",
+    "TensorShape",
+    "TensorSpec",
+    "TierResult",
+    "Timer",
+    "Timing",
+    "Verdict",
+    "Workload",
+    "WorkloadResult",
+]

@@ -1,0 +1,14 @@
+"""The base of every model: frozen, closed, and documented under each field."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+SCHEMA_VERSION = 1
+"""Version written as ``schema`` into every JSON document and journal record."""
+
+
+class Model(BaseModel):
+    """Immutable; an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

@@ -1,0 +1,196 @@
+"""What an operator is: axes, typed inputs and outputs, tolerances.
+
+The fields outside ``kopt`` are those of a FlashInfer-Trace definition; ``kopt`` holds
+what only this project needs and is left out of an export.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from ._base import Model
+
+DType = Literal[
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+]
+
+ITEM_BYTES: dict[str, int] = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
+"""Bytes of one element, by dtype name."""
+
+
+class Axis(Model):
+    """One named dimension."""
+
+    type: Literal["const", "var"]
+    """``const`` axes have a value, ``var`` axes are bound by a workload."""
+    value: int | None = None
+    """Extent of a ``const`` axis."""
+    description: str = ""
+
+    @model_validator(mode="after")
+    def _const_has_value(self) -> Axis:
+        if (self.type == "const") != (self.value is not None):
+            raise ValueError("a const axis has a value, a var axis has none")
+        return self
+
+
+class TensorSpec(Model):
+    """One input or output."""
+
+    shape: tuple[str, ...] | None
+    """Axis names, outermost first; null for a Python scalar."""
+    dtype: DType
+    description: str = ""
+    optional: bool = False
+    """Whether a caller may pass None."""
+
+
+class TensorShape(Model):
+    """A tensor with its axes bound."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a contiguous tensor of this shape."""
+        return self.numel * ITEM_BYTES[self.dtype]
+
+
+class ContestTolerance(Model):
+    """The FlashInfer-Bench rule: an element fails if both errors exceed."""
+
+    atol: float = 1e-2
+    """Absolute error, in units of the output."""
+    rtol: float = 1e-2
+    """Relative error, dimensionless."""
+    required_matched_ratio: float = 1.0
+    """Least share of elements that must not fail."""
+
+
+class StrictBound(Model):
+    """How far an honest implementation may be from the high-precision reference."""
+
+    rel: float
+    """Largest relative error of a row (last axis) in the 2-norm; 0 means exact."""
+    source: str
+    """Where the number comes from: an honest implementation's own error, times what."""
+
+
+class KoptSection(Model):
+    """What kopt adds to a FlashInfer-Trace definition."""
+
+    alias: str
+    """Short name on the command line."""
+    contest: ContestTolerance = ContestTolerance()
+    strict: dict[str, StrictBound]
+    """Bound of each output, by name."""
+    static_inputs: tuple[str, ...] = ()
+    """Inputs shared by all input sets of a session (weights, caches of hundreds of MB)."""
+    regime_axes: tuple[str, ...] = ()
+    """Axes along which workloads are grouped into regimes, most important first."""
+
+
+class Definition(Model):
+    """An operator."""
+
+    name: str
+    """The contest's id."""
+    description: str
+    op_type: str
+    tags: tuple[str, ...] = ()
+    axes: dict[str, Axis]
+    constraints: tuple[str, ...] = ()
+    """Python expressions over axis names."""
+    inputs: dict[str, TensorSpec]
+    """In call order."""
+    outputs: dict[str, TensorSpec]
+    """In call order, after the inputs under destination passing."""
+    kopt: KoptSection = Field()
+
+    @model_validator(mode="after")
+    def _closed(self) -> Definition:
+        for name, spec in (*self.inputs.items(), *self.outputs.items()):
+            for axis in spec.shape or ():
+                if axis not in self.axes:
+                    raise ValueError(f"{name!r} uses the unknown axis {axis!r}")
+        if any(spec.shape is None for spec in self.outputs.values()):
+            raise ValueError("an output must be a tensor")
+        if set(self.kopt.strict) != set(self.outputs):
+            raise ValueError("kopt.strict must have one bound for each output")
+        unknown = set(self.kopt.static_inputs) - set(self.inputs)
+        if unknown:
+            raise ValueError(f"kopt.static_inputs names no input: {sorted(unknown)}")
+        return self
+
+    @property
+    def var_axes(self) -> tuple[str, ...]:
+        """Names of the axes that a workload binds."""
+        return tuple(name for name, axis in self.axes.items() if axis.type == "var")
+
+    def bind(self, axes: Mapping[str, int]) -> dict[str, int]:
+        """All axes with their extents; ``axes`` gives the variable ones."""
+        bound = {name: axis.value for name, axis in self.axes.items() if axis.value is not None}
+        return bound | {name: axes[name] for name in self.var_axes}
+
+    def input_shapes(self, axes: Mapping[str, int]) -> tuple[TensorShape, ...]:
+        """Tensor inputs in call order; Python scalars are left out."""
+        return self._shapes(self.inputs, axes)
+
+    def output_shapes(self, axes: Mapping[str, int]) -> tuple[TensorShape, ...]:
+        """Outputs in call order."""
+        return self._shapes(self.outputs, axes)
+
+    def _shapes(
+        self, specs: Mapping[str, TensorSpec], axes: Mapping[str, int]
+    ) -> tuple[TensorShape, ...]:
+        bound = self.bind(axes)
+        return tuple(
+            TensorShape(name=name, shape=tuple(bound[a] for a in spec.shape), dtype=spec.dtype)
+            for name, spec in specs.items()
+            if spec.shape is not None
+        )
+
+
+class Workload(Model):
+    """A definition with its axes bound."""
+
+    index: int
+    """Position in ``workloads.jsonl``."""
+    uuid: str
+    axes: dict[str, int]
+    """Variable axes only."""

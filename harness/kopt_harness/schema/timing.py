@@ -1,0 +1,55 @@
+"""A timing, and everything that must travel with it."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any, Literal
+
+from ._base import Model
+
+Timer = Literal["cpu", "cupti", "events"]
+CacheState = Literal["cold", "cold-clean", "warm"]
+
+MIN_SAMPLES_MEDIAN = 3
+MIN_SAMPLES_P95 = 20
+
+
+class Timing(Model):
+    """Samples of one solution on one workload."""
+
+    timer: Timer
+    estimator: Literal["median"] = "median"
+    cache: CacheState
+    samples_ns: tuple[int, ...]
+    """In the order in which they were taken."""
+    flush_bytes: int = 0
+    """Written before each call; 0 when warm."""
+    conditions: dict[str, Any] = {}
+    """Clocks, temperature, throttle reasons, GPU UUID, where they can be read."""
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return len(self.samples_ns)
+
+    @property
+    def median_us(self) -> float | None:
+        """Median in microseconds; None below three samples."""
+        if self.n < MIN_SAMPLES_MEDIAN:
+            return None
+        return median(self.samples_ns) / 1e3
+
+    @property
+    def p95_us(self) -> float | None:
+        """Nearest-rank 95th percentile in microseconds; None below twenty samples."""
+        if self.n < MIN_SAMPLES_P95:
+            return None
+        return sorted(self.samples_ns)[-(-self.n * 95 // 100) - 1] / 1e3
+
+    def document(self) -> dict[str, Any]:
+        """The JSON form, with the estimates or the reason why there are none."""
+        data = self.model_dump(mode="json")
+        data |= {"n": self.n, "median_us": self.median_us, "p95_us": self.p95_us}
+        if self.median_us is None:
+            data["reason"] = f"{self.n} samples, at least {MIN_SAMPLES_MEDIAN} needed"
+        return data
