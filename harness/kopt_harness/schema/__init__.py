@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from ._base import SCHEMA_VERSION, Model
 from .build import Artefact, BuildResult
+from .compare import (
+    Comparison,
+    ComparisonDecision,
+    GateResult,
+    PairedBlock,
+    SweepResult,
+    WorkloadComparison,
+)
 from .definition import (
     ITEM_BYTES,
     Axis,
@@ -16,6 +24,7 @@ from .definition import (
     TensorSpec,
     Workload,
 )
+from .profile import Profile, ProfiledKernel
 from .solution import BuildSpec, Solution, SourceFile
 from .timing import CacheState, Timer, Timing
 from .verdict import (
@@ -39,21 +48,28 @@ __all__ = [
     "BuildResult",
     "BuildSpec",
     "CacheState",
+    "Comparison",
+    "ComparisonDecision",
     "ContestTolerance",
     "DType",
     "Definition",
     "Evaluation",
     "FirstWrong",
     "Flag",
+    "GateResult",
     "KoptSection",
     "Model",
     "OutputError",
+    "PairedBlock",
     "Phase",
+    "Profile",
+    "ProfiledKernel",
     "Reason",
     "Solution",
     "SolutionRef",
     "SourceFile",
     "StrictBound",
+    "SweepResult",
     "TensorShape",
     "TensorSpec",
     "TierResult",
@@ -61,5 +77,6 @@ __all__ = [
     "Timing",
     "Verdict",
     "Workload",
+    "WorkloadComparison",
     "WorkloadResult",
 ]

@@ -1,0 +1,75 @@
+"""Paired comparisons, and the gate and sweep results that carry them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ._base import Model
+from .verdict import Evaluation, Reason, SolutionRef
+
+ComparisonDecision = Literal["faster", "slower", "same", "ambiguous"]
+
+
+class PairedBlock(Model):
+    """One ABBA block: both solutions, alternating, under one lease."""
+
+    a_ns: tuple[int, ...]
+    b_ns: tuple[int, ...]
+
+
+class WorkloadComparison(Model):
+    """Two solutions on one workload."""
+
+    uuid: str
+    axes: dict[str, int]
+    a_median_us: float | None
+    b_median_us: float | None
+    ratio: float | None
+    """Median of B over median of A; below 1, B is faster. Null without samples."""
+    ci: tuple[float, float] | None
+    n: int
+    """Number of paired blocks."""
+
+
+class Comparison(Model):
+    """The document of ``compare``: ratio = mean latency of B / mean latency of A."""
+
+    a: SolutionRef
+    b: SolutionRef
+    target: str
+    epoch: str
+    ratio: float | None
+    ci: tuple[float, float] | None
+    confidence: float
+    margin: float
+    """Relative difference that counts as the same."""
+    decision: ComparisonDecision
+    reason: str = ""
+    """Why the decision is ``ambiguous``; empty otherwise."""
+    a_mean_us: float | None = None
+    b_mean_us: float | None = None
+    workloads: tuple[WorkloadComparison, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document of ``kopt compare``."""
+        return {"schema": 1, **self.model_dump(mode="json")}
+
+
+class GateResult(Model):
+    """A candidate against the incumbent on representative workloads."""
+
+    evaluation: Evaluation
+    comparison: Comparison | None
+    """Null where the candidate is not correct."""
+    passed: bool
+    """Correct, and not shown to be slower."""
+    reason: Reason
+
+
+class SweepResult(Model):
+    """A candidate against the incumbent on every workload."""
+
+    evaluation: Evaluation
+    comparison: Comparison | None
+    complete: bool
+    """Whether every workload has a verdict and, where timed, a timing of both solutions."""
