@@ -22,7 +22,8 @@ class Artefact(Model):
     smem_bytes: int | None = None
     """Static shared memory, plus dynamic where the compiler knows it."""
     spill_bytes: int | None = None
-    """Spill stores plus loads."""
+    """Spill stores plus loads as ptxas prints them; where only the cubin is known, the stack
+    frame of a thread, which holds spills and arrays indexed at run time."""
 
 
 class BuildResult(Model):
@@ -40,6 +41,8 @@ class BuildResult(Model):
     """Folder of the artefact in the build cache."""
     seconds: float = 0.0
     cached: bool = False
+    timed_out: bool = False
+    """Whether the builder process was ended at its time limit; then ``ok`` is false."""
 
     def document(self) -> dict[str, Any]:
         """The JSON document of ``kopt build``."""

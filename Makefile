@@ -1,0 +1,48 @@
+# make round   install and run the main job
+# make test    everything that CI runs
+# make check   lint, types, layers and sizes only
+# make test-gpu  tests that need an NVIDIA GPU
+# make docs    regenerate what is generated in docs/
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+EXTRA := $(shell command -v nvidia-smi >/dev/null 2>&1 && echo '[gpu]')
+DEFINITION ?= gdn_decode
+
+.PHONY: round test check test-gpu docs clean
+
+round: $(VENV)/.installed
+	$(BIN)/kopt round --definition $(DEFINITION)
+
+test: check
+	$(BIN)/python -m pytest -m "not gpu"
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/sizes.py
+
+test-gpu: $(VENV)/.dev
+	$(PIP) -e '.[dev,gpu]'
+	$(BIN)/python -m pytest -m gpu
+
+docs: $(VENV)/.dev
+	$(BIN)/python scripts/command_reference.py docs/commands.md
+
+clean:
+	rm -rf $(VENV) artifacts/local
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.$(EXTRA)'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[dev]'
+	touch $@

@@ -1,0 +1,197 @@
+"""The default agent: searches implementations and the knobs that they declare; offline.
+
+For a direction it proposes, in this order: implementations that were never measured (where
+the direction is served by another implementation), combinations of changes that each helped,
+single changes of the knobs that pull the direction's levers (near ones first), pairs of such
+changes, and only when nothing else is left, settings whose measurement was undecided.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import chain, combinations, zip_longest
+from typing import NamedTuple
+
+from kopt_harness.schema import Verdict
+from kopt_harness.tunables import Tunable
+
+from ..memory import Memory, Trial
+from ..space import Family, Point, Settings, locate
+from .protocol import AgentContext, AgentFactory, Proposal, Proposals, RoundBrief
+
+__all__ = ["AGENT", "KnobsAgent"]
+
+MAX_PAIRS = 16
+"""Pairs of changes considered in a round; their number grows with the square of the knobs."""
+
+
+class _Idea(NamedTuple):
+    point: Point
+    rationale: str
+
+
+class KnobsAgent:
+    """Walks through the search space, guided by the direction and by memory."""
+
+    name = "knobs"
+
+    def __init__(self, context: AgentContext) -> None:
+        self._space = context.space
+
+    def propose(self, brief: RoundBrief) -> Proposals:
+        """New points first; measured, undecided ones if there is nothing new."""
+        families = [f for f in self._space.families() if f.language in brief.direction.languages]
+        home = locate(self._space, brief.incumbent)
+        ideas = self._ideas(brief, families, home)
+        seen = brief.memory.measured() | {brief.incumbent.sha256}
+        candidates = self._take(ideas, seen, brief.limit)
+        if not candidates and "*" in brief.direction.levers:
+            known = {family.name for family in families}
+            candidates = self._take(_undecided(brief, known), {brief.incumbent.sha256}, brief.limit)
+        return Proposals(tuple(candidates))
+
+    def _take(
+        self, ideas: Iterator[_Idea], seen: frozenset[str] | set[str], limit: int
+    ) -> list[Proposal]:
+        taken = set(seen)
+        proposals: list[Proposal] = []
+        for point, rationale in ideas:
+            if len(proposals) == limit:
+                break
+            solution = self._space.pack(point)
+            if solution.sha256 not in taken:
+                taken.add(solution.sha256)
+                proposals.append(Proposal(solution, rationale, point.family, point.settings))
+        return proposals
+
+    def _ideas(
+        self, brief: RoundBrief, families: list[Family], home: Point | None
+    ) -> Iterator[_Idea]:
+        levers = brief.direction.levers
+        by_name = {family.name: family for family in families}
+        if brief.direction.rewrites:
+            for family in families:
+                point = Point(family.name, family.defaults())
+                yield _Idea(point, f"{family.name} was never measured here")
+        centres = [home] if home is not None and home.family in by_name else []
+        if brief.direction.rewrites or not centres:
+            centres += [
+                _best_known(family, brief.memory)
+                for family in families
+                if home is None or family.name != home.family
+            ]
+        for centre in centres:
+            yield from _combined(by_name[centre.family], centre, brief)
+        walks = [
+            _neighbours(by_name[c.family], c, levers, brief.seed + brief.round) for c in centres
+        ]
+        yield from (idea for turn in zip_longest(*walks) for idea in turn if idea is not None)
+        yield from chain.from_iterable(_pairs(by_name[c.family], c, levers) for c in centres)
+
+
+def _best_known(family: Family, memory: Memory) -> Point:
+    """The fastest setting of the last round that measured the family; else its defaults."""
+    for past in reversed(memory.rounds):
+        found = [t for t in past.trials if t.family == family.name and _is_valid(t, family)]
+        if found:
+            best = min(found, key=lambda t: (t.ratio is None, t.ratio or 0.0, t.sha256))
+            return Point(family.name, dict(best.settings))
+    return Point(family.name, family.defaults())
+
+
+def _is_valid(trial: Trial, family: Family) -> bool:
+    """Whether a remembered setting still exists: knobs and values may have changed since."""
+    return trial.passed and all(
+        name in trial.settings and trial.settings[name] in tunable.values
+        for name, tunable in family.tunables.items()
+    )
+
+
+def _combined(family: Family, centre: Point, brief: RoundBrief) -> Iterator[_Idea]:
+    """All changes together that each helped against the present incumbent, best first."""
+    helped = [
+        trial
+        for past in brief.memory.rounds
+        if past.incumbent == brief.incumbent.sha256
+        for trial in past.trials
+        if trial.family == family.name
+        and _is_valid(trial, family)
+        and trial.ratio is not None
+        and trial.ratio < 1
+    ]
+    helped.sort(key=lambda t: (t.ratio or 0.0, t.sha256))
+    settings: Settings = dict(centre.settings)
+    changed: set[str] = set()
+    for trial in helped:
+        differs = {n for n, v in trial.settings.items() if v != centre.settings[n]}
+        if differs and not differs & changed:
+            settings |= {name: trial.settings[name] for name in differs}
+            changed |= differs
+    if len(changed) > 1:
+        names = ", ".join(sorted(changed))
+        yield _Idea(Point(family.name, settings), f"changes of {names} helped one by one")
+
+
+class _Step(NamedTuple):
+    name: str
+    value: int | float | str | bool
+
+
+def _neighbours(
+    family: Family, centre: Point, levers: tuple[str, ...], seed: int
+) -> Iterator[_Idea]:
+    """One knob changed, near values first; which knob comes first is left to the seed."""
+    for step in _steps(family, centre, levers, seed):
+        point = Point(family.name, centre.settings | {step.name: step.value})
+        old = centre.settings[step.name]
+        yield _Idea(point, f"{step.name} {old} to {step.value}")
+
+
+def _steps(
+    family: Family, centre: Point, levers: tuple[str, ...], seed: int | None = None
+) -> list[_Step]:
+    knobs = list(family.serving(levers).items())
+    if seed is not None:
+        # Python's own generator: its sequence for a given seed is the same in all versions.
+        random.Random(seed).shuffle(knobs)
+    columns = [_by_distance(name, knob, centre.settings[name]) for name, knob in knobs]
+    return [step for row in zip_longest(*columns) for step in row if step is not None]
+
+
+def _by_distance(name: str, knob: Tunable, current: int | float | str | bool) -> list[_Step]:
+    at = knob.values.index(current)
+    others = sorted(
+        (index for index in range(len(knob.values)) if index != at),
+        key=lambda index: (abs(index - at), -index),
+    )
+    return [_Step(name, knob.values[index]) for index in others]
+
+
+def _pairs(family: Family, centre: Point, levers: tuple[str, ...]) -> Iterator[_Idea]:
+    steps = _steps(family, centre, levers)
+    pairs = [(a, b) for a, b in combinations(steps, 2) if a.name != b.name][:MAX_PAIRS]
+    for a, b in pairs:
+        point = Point(family.name, centre.settings | {a.name: a.value, b.name: b.value})
+        yield _Idea(point, f"{a.name} to {a.value} and {b.name} to {b.value}")
+
+
+def _undecided(brief: RoundBrief, families: set[str]) -> Iterator[_Idea]:
+    """Correct settings that were neither promoted nor shown to be slower, fastest first."""
+    trials = {
+        trial.sha256: trial
+        for past in brief.memory.rounds
+        if past.incumbent == brief.incumbent.sha256
+        for trial in past.trials
+        if trial.passed and trial.verdict is Verdict.PASS and trial.family in families
+    }
+    for trial in sorted(trials.values(), key=lambda t: (t.ratio or 1.0, t.sha256)):
+        assert trial.family is not None, "it is one of the families"
+        yield _Idea(Point(trial.family, dict(trial.settings)), "measured before, undecided")
+
+
+def _create(context: AgentContext) -> KnobsAgent:
+    return KnobsAgent(context)
+
+
+AGENT = AgentFactory(create=_create, promotion="auto")

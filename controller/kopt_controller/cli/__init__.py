@@ -1,0 +1,163 @@
+"""The ``kopt`` command.
+
+Every module of this folder without a leading underscore is a command, or a few that belong
+together: it defines ``register(app)``. To add a command, add a module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from kopt_harness import __version__
+from kopt_harness.errors import KoptError, UsageError
+from typer.core import TyperGroup
+
+from ._common import PANELS, AppState, emit, report_error
+
+__all__ = ["build_app", "main"]
+
+_GLOBAL_FLAGS = frozenset({"--json", "--version", "--quiet", "--verbose"})
+_GLOBAL_OPTIONS = frozenset({"--root", "--config"})
+_INTERRUPTED = 130
+
+_ParserError: type[Exception] = typer.BadParameter.__mro__[2]
+"""``ClickException`` of the parser that typer uses: its own copy of click, or click itself."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code.
+
+    Args:
+        argv: Arguments without the program name; default: those of this process.
+    """
+    arguments = hoist_globals(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in arguments[: _count_globals(arguments)]
+    try:
+        result = build_app()(arguments, prog_name="kopt", standalone_mode=False)
+        sys.stdout.flush()
+    except KoptError as error:
+        report_error(error, as_json=as_json)
+        return error.exit_code
+    except _ParserError as error:
+        return _report_parser_error(error, as_json=as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        report_error(KoptError("interrupted", hint="kopt resume continues a run"), as_json=as_json)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has enough; a flush at exit must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def build_app() -> typer.Typer:
+    """The application, with the commands of all modules of this folder."""
+    app = typer.Typer(
+        name="kopt",
+        cls=_GroupedByPanel,
+        help="Make GPU kernels faster, and believe only what was measured.",
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="Global options may stand before or after the command.",
+    )
+    app.callback(invoke_without_command=True)(_globals)
+    for info in pkgutil.iter_modules(__path__):
+        if not info.name.startswith("_"):
+            importlib.import_module(f"{__name__}.{info.name}").register(app)
+    return app
+
+
+class _GroupedByPanel(TyperGroup):
+    """Lists commands panel by panel, in the order of ``PANELS``."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the help; commands of one panel stay in module order."""
+        del ctx  # the commands do not depend on it
+        panel = {
+            name: PANELS.index(str(getattr(command, "rich_help_panel", "")))
+            for name, command in self.commands.items()
+        }
+        return sorted(self.commands, key=panel.__getitem__)
+
+
+def hoist_globals(arguments: Sequence[str]) -> list[str]:
+    """Move global options to the front, so that they may stand after the command too."""
+    front: list[str] = []
+    rest: list[str] = []
+    waiting = iter(arguments)
+    for argument in waiting:
+        if argument == "--":
+            rest += [argument, *waiting]
+        elif argument in _GLOBAL_OPTIONS:
+            front += [argument, *([value] if (value := next(waiting, None)) is not None else [])]
+        elif _is_global(argument):
+            front.append(argument)
+        else:
+            rest.append(argument)
+    return [*front, *rest]
+
+
+def _is_global(argument: str) -> bool:
+    name, has_value, _ = argument.partition("=")
+    short = argument[:1] == "-" and len(argument) > 1 and set(argument[1:]) <= {"q", "v"}
+    return short or argument in _GLOBAL_FLAGS or (has_value == "=" and name in _GLOBAL_OPTIONS)
+
+
+def _count_globals(hoisted: Sequence[str]) -> int:
+    """How many leading arguments are global options or their values."""
+    count = 0
+    while count < len(hoisted):
+        if hoisted[count] in _GLOBAL_OPTIONS:
+            count += 2
+        elif _is_global(hoisted[count]):
+            count += 1
+        else:
+            break
+    return count
+
+
+def _globals(
+    ctx: typer.Context,
+    *,
+    root: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder with kernels/; default: see kopt doctor."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Run configuration: a file, or a name in configs/."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    quiet: Annotated[
+        int, typer.Option("--quiet", "-q", count=True, help="No notes, no progress.")
+    ] = 0,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more.")] = 0,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    ctx.obj = AppState(root, json, config, verbose - quiet)
+    if version:
+        document = {"version": __version__}
+        emit(ctx.obj, document, lambda console: console.print(f"kopt {__version__}"))
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        if json:
+            raise UsageError("no command was given", hint="kopt --help lists the commands")
+        sys.stdout.write(ctx.get_help() + "\n")
+        raise typer.Exit
+
+
+def _report_parser_error(error: Exception, *, as_json: bool) -> int:
+    ctx = getattr(error, "ctx", None)
+    path = ctx.command_path if ctx is not None else "kopt"
+    message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
+    hint = f"{path} --help shows how it is called"
+    report_error(UsageError(message, hint=hint), as_json=as_json)
+    return UsageError.exit_code

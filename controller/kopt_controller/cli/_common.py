@@ -1,0 +1,351 @@
+"""What all commands share: state, output, errors, progress, common options.
+
+A command module defines ``register(app)`` and takes ``typer.Context`` first. Data goes to
+stdout (one JSON document with ``--json``), everything else to stderr. This module is the only
+one of the command line that uses rich, and it loads it when something is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+from kopt_harness.errors import KoptError, NotFoundError
+
+if TYPE_CHECKING:
+    from kopt_harness.catalog import Catalog
+    from kopt_harness.root import Root
+    from kopt_harness.schema import Definition, Solution, Workload
+    from kopt_harness.targets import Target
+    from kopt_harness.tunables import Tunable, TunableValue
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = [
+    "AGENTS",
+    "EVIDENCE",
+    "JUDGE",
+    "LOOK",
+    "LOOP",
+    "MAKE",
+    "PANELS",
+    "AppState",
+    "DefinitionArgument",
+    "ProgressHandle",
+    "SeedOption",
+    "SolutionArgument",
+    "TargetOption",
+    "TrialsOption",
+    "WorkloadOption",
+    "emit",
+    "examples",
+    "load_solution",
+    "note",
+    "parse_settings",
+    "pick_target",
+    "pick_workloads",
+    "print_table",
+    "progress",
+    "report_error",
+    "state_of",
+]
+
+LOOK, MAKE, JUDGE, LOOP, EVIDENCE, AGENTS = PANELS = (
+    "look",
+    "make",
+    "judge",
+    "loop",
+    "evidence",
+    "agents",
+)
+"""Groups of ``kopt --help``, in its order; the ``rich_help_panel`` of each command."""
+
+SCHEMA = 1
+_PIPE_WIDTH = 200
+"""Columns where the output is no terminal: wide enough that no table row wraps."""
+
+SolutionArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Solution folder, or solution JSON.")
+]
+DefinitionArgument = Annotated[
+    str, typer.Argument(metavar="DEF", help="Definition: alias, id, or unambiguous prefix.")
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option("--target", metavar="T", help="Hardware; default: the best target here."),
+]
+WorkloadOption = Annotated[
+    list[str] | None,
+    typer.Option("--workload", metavar="W", help="uuid, index, rep or all; may be repeated."),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="S", help="Fixed public seed, for debugging: bars promotion."),
+]
+TrialsOption = Annotated[
+    int, typer.Option("--trials", metavar="N", min=1, help="Input sets per workload.")
+]
+
+
+@dataclass(frozen=True)
+class AppState:
+    """The global options, and what follows from them."""
+
+    root_option: Path | None = None
+    json: bool = False
+    config_option: Path | None = None
+    verbosity: int = 0
+    """Number of ``-v`` less number of ``-q``."""
+
+    @cached_property
+    def root(self) -> Root:
+        """Where ``kernels/`` is; looked for when first asked."""
+        from kopt_harness.root import find_root
+
+        return find_root(self.root_option)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The definitions of ``root``."""
+        from kopt_harness.catalog import Catalog
+
+        return Catalog(self.root)
+
+    @cached_property
+    def config(self) -> Path | None:
+        """The file of ``--config``: a path, or a name in ``configs/``; None without it.
+
+        Raises:
+            NotFoundError: If there is neither.
+        """
+        given = self.config_option
+        if given is None or given.is_file():
+            return given
+        named = self.root.configs / f"{given.name}.toml"
+        if given.parent == Path() and named.is_file():
+            return named
+        names = ", ".join(sorted(path.stem for path in self.root.configs.glob("*.toml")))
+        raise NotFoundError(
+            f"no run configuration {str(given)!r}",
+            hint=f"give a file, or one of configs/: {names or 'it is empty'}",
+        )
+
+
+def state_of(ctx: typer.Context) -> AppState:
+    """The state that the global options made."""
+    state = ctx.find_object(AppState)
+    assert state is not None, "the callback of the app sets the state"
+    return state
+
+
+def emit(state: AppState, document: Mapping[str, Any], human: Callable[[Console], None]) -> None:
+    """Print the result on stdout: the document with ``--json``, else what ``human`` prints.
+
+    Args:
+        state: Of the command.
+        document: JSON-able; ``schema`` is put first.
+        human: Prints the same for a person.
+    """
+    if state.json:
+        whole = {"schema": SCHEMA, **document}
+        indent = 2 if sys.stdout.isatty() else None
+        sys.stdout.write(json.dumps(whole, indent=indent, ensure_ascii=False, allow_nan=False))
+        sys.stdout.write("\n")
+    else:
+        human(_console(sys.stdout))
+
+
+def note(state: AppState, text: str, *, level: int = 0) -> None:
+    """One line on stderr, for a person.
+
+    Args:
+        state: Of the command.
+        text: What to say.
+        level: Least verbosity at which it is said; ``-q`` hides level 0.
+    """
+    if state.verbosity >= level:
+        sys.stderr.write(f"{text}\n")
+
+
+def report_error(error: KoptError, *, as_json: bool) -> None:
+    """Say what went wrong and what to do next: on stderr, or as a document on stdout."""
+    message = " ".join(error.message.split())
+    hint = " ".join(error.hint.split()) or "kopt --help lists the commands"
+    if as_json:
+        document = {"schema": SCHEMA, "error": message, "hint": hint}
+        sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    else:
+        sys.stderr.write(f"error: {message}\nhint: {hint}\n")
+
+
+def print_table(
+    console: Console,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    numeric: Sequence[str] = (),
+) -> None:
+    """A plain table; None shows as ``-``.
+
+    Args:
+        console: As ``emit`` gives it.
+        columns: Headings.
+        rows: Cells, as long as ``columns``.
+        numeric: Headings of the columns to align to the right.
+    """
+    table = _table()
+    for column in columns:
+        table.add_column(column, justify="right" if column in numeric else "left")
+    for row in rows:
+        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+    console.print(table)
+
+
+class ProgressHandle(Protocol):
+    """What ``progress`` yields."""
+
+    def update(self, done: int, total: int | None = None, *, text: str = "") -> None:
+        """Show how far it is.
+
+        Args:
+            done: Steps that are complete.
+            total: All steps, where known.
+            text: Replaces the description.
+        """
+        ...
+
+
+class _Silent:
+    def update(self, done: int, total: int | None = None, *, text: str = "") -> None:
+        """Shows nothing."""
+
+
+@contextmanager
+def progress(
+    state: AppState, description: str, total: int | None = None
+) -> Iterator[ProgressHandle]:
+    """A progress bar on stderr while the block runs; nothing where that is no terminal.
+
+    Args:
+        state: Of the command; ``-q`` hides the bar.
+        description: Of the work.
+        total: Number of steps, where known.
+    """
+    if state.verbosity < 0 or not sys.stderr.isatty():
+        yield _Silent()
+        return
+    from rich.progress import Progress
+
+    with Progress(console=_console(sys.stderr), transient=True) as bar:
+        task = bar.add_task(description, total=total)
+
+        class _Bar:
+            def update(self, done: int, total: int | None = None, *, text: str = "") -> None:
+                bar.update(task, completed=done, total=total, description=text or None)
+
+        yield _Bar()
+
+
+def examples(*lines: str) -> str:
+    """An epilog that shows command lines, one a line."""
+    # Typer joins lines and keeps blank ones; a square bracket would be markup.
+    shown = [line.replace("[", r"\[") for line in lines]
+    return "\n\n".join(["Examples:", *(f"  {line}" for line in shown)])
+
+
+def pick_target(name: str | None) -> Target:
+    """The target of ``--target``; without it the best one here."""
+    from kopt_harness.targets import best_target, get_target
+
+    return best_target() if name is None else get_target(name)
+
+
+def load_solution(state: AppState, path: Path, *, definition: Definition | None = None) -> Solution:
+    """A solution that the user named: a folder, a JSON file, or the hash of an archived one.
+
+    Args:
+        state: Of the command; notes of the packing go to stderr.
+        path: What the user gave.
+        definition: Which it must implement, where the command says.
+
+    Raises:
+        NotFoundError: If there is nothing of this name.
+        InvalidInputError: If it is no valid solution, or one of another definition.
+    """
+    from kopt_harness.archive import MIN_PREFIX, Archive
+    from kopt_harness.errors import InvalidInputError
+    from kopt_harness.pack import load
+
+    if not path.exists() and re.fullmatch(rf"[0-9a-f]{{{MIN_PREFIX},64}}", str(path)):
+        solution = Archive(state.root.local).get(str(path))
+    else:
+        packed = load(path, known=state.catalog)
+        solution = packed.solution
+        for text in packed.notes:
+            note(state, f"note: {text}")
+    if definition is not None and solution.definition != definition.name:
+        raise InvalidInputError(
+            f"{solution.name!r} implements {solution.definition!r}, not {definition.name!r}",
+            hint=f"give a solution for {definition.kopt.alias}",
+        )
+    return solution
+
+
+def parse_settings(
+    settings: Sequence[str] | None, declared: Mapping[str, Tunable]
+) -> dict[str, TunableValue]:
+    """The values of ``--set NAME=VALUE`` options, each as the declared value it spells.
+
+    Raises:
+        InvalidInputError: If one is not of that form, or spells no declared value.
+    """
+    from kopt_harness.errors import InvalidInputError
+    from kopt_harness.tunables import choose
+
+    chosen: dict[str, TunableValue] = {}
+    for setting in settings or ():
+        name, separator, text = setting.partition("=")
+        if not separator or not name:
+            raise InvalidInputError(f"{setting!r} is not a setting", hint="write NAME=VALUE")
+        values = declared[name].values if name in declared else ()
+        chosen[name] = next((v for v in values if text in (str(v), str(v).lower())), text)
+    choose(declared, chosen)
+    return chosen
+
+
+def pick_workloads(
+    state: AppState, definition: Definition, selectors: Sequence[str] | None, default: str = "rep"
+) -> list[Workload]:
+    """The workloads of ``--workload``.
+
+    Args:
+        state: Of the command.
+        definition: Whose workloads.
+        selectors: Values of the option; several may stand in one, separated by commas.
+        default: Selector used without the option.
+    """
+    given = [part for value in selectors or () for part in value.split(",") if part]
+    return state.catalog.select(definition, given or [default])
+
+
+def _table() -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+
+
+def _console(file: Any) -> Console:
+    from rich.console import Console
+
+    width = None if file.isatty() else _PIPE_WIDTH
+    # Names and messages are data: square brackets in them are no markup.
+    return Console(file=file, width=width, markup=False, highlight=False, emoji=False)

@@ -1,0 +1,100 @@
+"""``kopt compare``: is B faster than A."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from kopt_harness.schema import Comparison
+
+from ._common import (
+    JUDGE,
+    SeedOption,
+    TargetOption,
+    TrialsOption,
+    WorkloadOption,
+    emit,
+    examples,
+    load_solution,
+    pick_workloads,
+    print_table,
+    progress,
+    state_of,
+)
+from ._judging import CacheOption, TimerOption, measure_options, open_setting
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        rich_help_panel=JUDGE,
+        epilog=examples("kopt compare old-solution new-solution --workload all"),
+    )(compare)
+
+
+def compare(
+    ctx: typer.Context,
+    a: Annotated[Path, typer.Argument(metavar="A", help="Solution that B must beat.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Solution that may be faster.")],
+    target: TargetOption = None,
+    workload: WorkloadOption = None,
+    seed: SeedOption = None,
+    trials: TrialsOption = 3,
+    timer: TimerOption = None,
+    cache: CacheOption = None,
+    demand: Annotated[
+        bool, typer.Option("--exit-code", help="Exit 1 unless the decision is faster.")
+    ] = False,
+) -> None:
+    """Compare two solutions in paired blocks; ``faster`` means that B is faster than A."""
+    from kopt_harness.compare import Pair, compare_pair
+    from kopt_harness.ledger import DictLedger
+    from kopt_harness.session import Session
+
+    state = state_of(ctx)
+    first = load_solution(state, a)
+    definition = state.catalog.resolve(first.definition)
+    second = load_solution(state, b, definition=definition)
+    workloads = pick_workloads(state, definition, workload)
+    options = measure_options(state, trials=trials, seed=seed, timer=timer, cache=cache)
+    setting = open_setting(state, target, options)
+    with (
+        Session(setting, definition, workloads) as session,
+        progress(state, f"compare {first.name} and {second.name}", len(workloads)) as bar,
+    ):
+        pair = Pair.of(setting, session, DictLedger(), first, second)
+        comparison = compare_pair(
+            pair, workloads, progress=lambda _workload, position: bar.update(position + 1)
+        )
+    emit(state, comparison.document(), lambda console: print_comparison(console, comparison))
+    raise typer.Exit(1 if demand and comparison.decision != "faster" else 0)
+
+
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    """The decision with its interval, and a row for each workload."""
+    console.print(f"A {comparison.a.name} ({comparison.a.sha256[:12]})")
+    console.print(f"B {comparison.b.name} ({comparison.b.sha256[:12]})")
+    text = f"{comparison.decision} on {comparison.target}"
+    if comparison.ratio is not None and comparison.ci is not None:
+        lo, hi = comparison.ci
+        text += f": mean latency of B / A = {comparison.ratio:.4f} [{lo:.4f}, {hi:.4f}]"
+        text += f" at {comparison.confidence:.0%}, margin {comparison.margin:.1%}"
+    console.print(text + (f"; {comparison.reason}" if comparison.reason else ""))
+    rows = [
+        [
+            row.uuid[:12],
+            " ".join(f"{axis}={extent}" for axis, extent in row.axes.items()),
+            None if row.a_median_us is None else f"{row.a_median_us:.2f}",
+            None if row.b_median_us is None else f"{row.b_median_us:.2f}",
+            None if row.ratio is None else f"{row.ratio:.3f}",
+            None if row.ci is None else f"{row.ci[0]:.3f} - {row.ci[1]:.3f}",
+            row.n,
+        ]
+        for row in comparison.workloads
+    ]
+    columns = ["workload", "axes", "A us", "B us", "B/A", "interval", "blocks"]
+    print_table(console, columns, rows, numeric=["A us", "B us", "B/A", "blocks"])

@@ -1,0 +1,84 @@
+"""``kopt doctor``: what this machine can do, and how to get what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ._common import LOOK, AppState, emit, examples, print_table, state_of
+
+if TYPE_CHECKING:
+    from kopt_harness.root import Root
+    from rich.console import Console
+
+_AGENT_PROGRAMS = {
+    "claude": "for --agent claude-code: install Claude Code",
+    "codex": "for --agent codex: install the Codex CLI",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel=LOOK, epilog=examples("kopt doctor", "kopt doctor --json"))(doctor)
+
+
+def doctor(ctx: typer.Context) -> None:
+    """Show targets, toolchains, timers, profilers, isolation, agents and disk of this machine."""
+    from kopt_harness.doctor import examine, find_program
+
+    state = state_of(ctx)
+    document = examine(_root(state)).document()
+    agents = [find_program(name, kind="agent", hint=hint) for name, hint in _AGENT_PROGRAMS.items()]
+    document["tools"] = [*document["tools"], *({**vars(agent)} for agent in agents)]
+    emit(state, document, lambda console: _print(console, document))
+
+
+def _root(state: AppState) -> Root | None:
+    """A machine can be examined where no root is found, but a named root must exist."""
+    from kopt_harness.errors import NotFoundError
+
+    if state.root_option is not None:
+        return state.root
+    try:
+        return state.root
+    except NotFoundError:
+        return None
+
+
+def _print(console: Console, document: dict[str, Any]) -> None:
+    rows = [
+        (
+            target["name"],
+            _mark(target["present"]),
+            ", ".join(target["languages"]) or "no",
+            _mark(target["can_run"]),
+            target["device"] or target["reason"],
+        )
+        for target in document["targets"]
+    ]
+    print_table(console, ("target", "present", "builds", "runs", "device, or why not"), rows)
+    console.print()
+    tools = [
+        (tool["name"], tool["kind"], _mark(tool["ok"]), tool["version"] or tool["hint"] or "-")
+        for tool in document["tools"]
+    ]
+    print_table(console, ("tool", "kind", "ok", "version, or how to get it"), tools)
+    console.print()
+    isolation = document["isolation"]
+    named = [name for name, granted in isolation.get("namespaces", {}).items() if granted]
+    console.print(f"namespaces  {', '.join(named) or 'none'}")
+    console.print(f"landlock    {_landlock(isolation.get('landlock_abi'))}")
+    console.print(f"other uid   {_mark(isolation.get('other_uid', False))}")
+    disk, platform = document["disk"], document["platform"]
+    console.print(f"disk        {disk['free_bytes'] / 1e9:.0f} GB free at {disk['path']}")
+    found = f"{platform['root']} ({platform['root_found_by']})" if platform["root"] else "none"
+    console.print(f"root        {found}")
+
+
+def _landlock(abi: int | None) -> str:
+    return "no" if abi is None else f"ABI {abi}"
+
+
+def _mark(value: bool) -> str:
+    return "yes" if value else "no"

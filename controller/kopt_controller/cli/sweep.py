@@ -1,0 +1,222 @@
+"""``kopt sweep``: every workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from kopt_harness.errors import InfraError, NotFoundError, UnavailableError, UsageError
+from kopt_harness.schema import Definition, Solution, SweepResult, Verdict, Workload
+
+from ._common import (
+    JUDGE,
+    AppState,
+    SeedOption,
+    TargetOption,
+    TrialsOption,
+    WorkloadOption,
+    emit,
+    examples,
+    load_solution,
+    note,
+    pick_workloads,
+    progress,
+    state_of,
+)
+from ._judging import exit_code, measure_options, open_setting, print_evaluation
+from .compare import print_comparison
+
+if TYPE_CHECKING:
+    from kopt_harness.ledger import Ledger
+    from kopt_harness.setting import Setting
+    from rich.console import Console
+
+RETRIES = 2
+"""Further tries after the machine failed, with ``--retry``."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        rich_help_panel=JUDGE,
+        epilog=examples(
+            "kopt sweep my-solution --workers 2",
+            "kopt sweep --correctness-only --target h200",
+            "kopt sweep my-solution --out-dir results --resume",
+        ),
+    )(sweep)
+
+
+def sweep(
+    ctx: typer.Context,
+    solution: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Default: the incumbents.")
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Ceiling, not a demand.")] = 1,
+    definition: Annotated[
+        str | None, typer.Option("--definition", metavar="D", help="Only this one's incumbent.")
+    ] = None,
+    executor: Annotated[str, typer.Option("--executor", help="local or ray.")] = "local",
+    out_dir: Annotated[
+        Path | None, typer.Option("--out-dir", metavar="D", help="Where the journal is kept.")
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Try again where the machine failed.")] = (
+        False
+    ),
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the journal there.")] = False,
+    correctness_only: Annotated[
+        bool, typer.Option("--correctness-only", help="No timing: a correctness gate for CI.")
+    ] = False,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="NAME", help="A peer to compare with too.")
+    ] = None,
+    target: TargetOption = None,
+    workload: WorkloadOption = None,
+    seed: SeedOption = None,
+    trials: TrialsOption = 3,
+) -> None:
+    """Check a solution on every workload and compare it with the incumbent."""
+    from kopt_harness.journal import Journal
+
+    state = state_of(ctx)
+    if executor != "local":
+        raise UnavailableError(f"the executor {executor!r} is not here", hint="use local")
+    options = measure_options(state, trials=trials, seed=seed, workers=workers)
+    setting = open_setting(state, target, options)
+    chosen = _solutions(state, setting, solution, definition)
+    folder = out_dir or state.root.local / "sweeps" / f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+    _require_fresh(folder, resume=resume)
+    documents: list[dict[str, Any]] = []
+    results: list[SweepResult] = []
+    with Journal(folder / "journal.jsonl") as journal:
+        for resolved, packed in chosen:
+            workloads = pick_workloads(state, resolved, workload, default="all")
+            one = _Sweep(state, setting, resolved, packed, workloads, journal)
+            result = one.run(timed=not correctness_only, retries=RETRIES if retry else 0)
+            results.append(result)
+            documents.append(one.document(result, baseline))
+    note(state, f"journal: {folder / 'journal.jsonl'}")
+    emit(
+        state,
+        documents[0] if solution is not None else {"sweeps": documents},
+        lambda console: _print(console, results),
+    )
+    raise typer.Exit(exit_code(Verdict.combine(r.evaluation.verdict for r in results)))
+
+
+class _Sweep:
+    """One solution over its workloads."""
+
+    def __init__(
+        self,
+        state: AppState,
+        setting: Setting,
+        definition: Definition,
+        solution: Solution,
+        workloads: list[Workload],
+        ledger: Ledger,
+    ) -> None:
+        self._state = state
+        self._setting = setting
+        self._definition = definition
+        self._solution = solution
+        self._workloads = workloads
+        self._ledger = ledger
+
+    def run(self, *, timed: bool, retries: int) -> SweepResult:
+        """Sweeps; after a failure of the machine what is complete is not measured again."""
+        from kopt_harness.sweep import sweep as run_sweep
+
+        target = self._setting.target.name
+        incumbent = self._state.catalog.incumbent(self._definition, target) if timed else None
+        total = len(self._workloads)
+        with progress(self._state, f"sweep {self._solution.name}", total) as bar:
+            for left in range(retries, -1, -1):
+                count = iter(range(1, total + 1))
+                try:
+                    return run_sweep(
+                        self._setting,
+                        self._solution,
+                        incumbent,
+                        self._workloads,
+                        self._ledger,
+                        progress=_advance(bar.update, count),
+                    )
+                except InfraError as error:
+                    if not left:
+                        raise
+                    note(self._state, f"the machine failed: {error.message}; trying again")
+        raise AssertionError("the last try returns or raises")
+
+    def document(self, result: SweepResult, baseline: str | None) -> dict[str, Any]:
+        """The sweep, with the comparisons beside the verdicts."""
+        return {
+            **result.evaluation.document(),
+            "complete": result.complete,
+            "comparison": result.comparison and result.comparison.document(),
+            "baseline": None if baseline is None else self._against(result, baseline),
+        }
+
+    def _against(self, result: SweepResult, baseline: str) -> dict[str, Any] | None:
+        from kopt_harness.compare import Pair, compare_pair
+        from kopt_harness.pack import pack
+        from kopt_harness.session import Session
+
+        if result.evaluation.verdict != Verdict.PASS:
+            return None
+        folder = self._state.catalog.folder(self._definition)
+        places = [folder / kind / baseline for kind in ("peers", "solutions")]
+        found = next((place for place in places if place.is_dir()), None)
+        if found is None:
+            names = sorted(p.name for kind in places for p in kind.parent.glob("*/"))
+            raise NotFoundError(f"no baseline {baseline!r}", hint=f"one of {', '.join(names)}")
+        peer = pack(found, known=self._state.catalog).solution
+        with Session(self._setting, self._definition, self._workloads) as session:
+            pair = Pair.of(self._setting, session, self._ledger, peer, self._solution)
+            return compare_pair(pair, self._workloads).document()
+
+
+def _advance(update: Callable[[int], None], count: Any) -> Callable[[Any, Any], None]:
+    def advance(_workload: Any, _result: Any) -> None:
+        update(next(count))
+
+    return advance
+
+
+def _solutions(
+    state: AppState, setting: Setting, path: Path | None, name: str | None
+) -> list[tuple[Definition, Solution]]:
+    """The solution that was named, or the incumbents."""
+    if path is not None:
+        wanted = state.catalog.resolve(name) if name else None
+        packed = load_solution(state, path, definition=wanted)
+        return [(state.catalog.resolve(packed.definition), packed)]
+    definitions = [state.catalog.resolve(name)] if name else state.catalog.definitions()
+    found = [(d, state.catalog.incumbent(d, setting.target.name)) for d in definitions]
+    chosen = [(d, solution) for d, solution in found if solution is not None]
+    if not chosen:
+        raise NotFoundError(
+            f"no definition has an incumbent on {setting.target.name!r}",
+            hint="name a solution folder",
+        )
+    return chosen
+
+
+def _require_fresh(folder: Path, *, resume: bool) -> None:
+    there = (folder / "journal.jsonl").is_file()
+    if there and not resume:
+        raise UsageError(f"{str(folder)!r} has a journal already", hint="add --resume")
+    if resume and not there:
+        raise NotFoundError(
+            f"no journal in {str(folder)!r}", hint="give --out-dir with the folder of a sweep"
+        )
+
+
+def _print(console: Console, results: list[SweepResult]) -> None:
+    for result in results:
+        print_evaluation(console, result.evaluation)
+        if result.comparison is not None:
+            print_comparison(console, result.comparison)

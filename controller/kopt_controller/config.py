@@ -1,0 +1,103 @@
+"""The run configuration: every knob of a campaign, declared once.
+
+Precedence is defaults < file < flag, applied in ``load_config`` and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from kopt_harness.errors import InvalidInputError, NotFoundError
+from kopt_harness.files import read_toml
+from kopt_harness.options import MeasureOptions
+from kopt_harness.schema import Model
+from pydantic import Field, ValidationError
+
+__all__ = ["DEFAULT_CONFIG", "PromotionMode", "RunConfig", "load_config"]
+
+DEFAULT_CONFIG = "default"
+"""Name of the configuration that is used where none is named."""
+
+PromotionMode = Literal["auto", "ask"]
+
+
+class RunConfig(Model):
+    """What a campaign does and how much it may spend."""
+
+    agent: str = "knobs"
+    """Who proposes candidates: a module of ``kopt_controller.agents``."""
+    policy: str = "match"
+    """Who chooses the direction: a module of ``kopt_controller.policy``."""
+    target: str | None = None
+    """Null: the best target of this machine."""
+    promotion: PromotionMode | None = None
+    """``auto`` moves the incumbent, ``ask`` leaves it to a person; null: the agent's own."""
+    rounds: int = Field(default=1, ge=1)
+    """Rounds of the campaign."""
+    max_candidates: int = Field(default=4, ge=1)
+    """Candidates that a round gates at most."""
+    gate_workloads: tuple[str, ...] = ("rep",)
+    """Selectors of the representative workloads."""
+    sweep_workloads: tuple[str, ...] = ("all",)
+    """Selectors of the sweep; anything but all workloads bars promotion."""
+    search_seed: int | None = None
+    """Of choices that the search leaves open; null: drawn, and kept in the manifest."""
+    budget_s: float | None = Field(default=None, gt=0)
+    """Wall time after which no further round starts; null: no limit."""
+    inbox: str | None = None
+    """Folder of the inbox agent; null: ``artifacts/local/inbox/<definition>``."""
+    scripted: tuple[str, ...] = ()
+    """Solution folders or files that the scripted agent proposes, in order."""
+    measure: MeasureOptions = MeasureOptions()
+
+
+def load_config(configs: Path, name: str | None, flags: Mapping[str, Any]) -> RunConfig:
+    """Defaults, then the file, then the flags.
+
+    Args:
+        configs: Folder of the named configurations.
+        name: A name in that folder or a path; None: ``default`` where the folder has it.
+        flags: By field; a dotted key reaches into a table (``measure.trials``); None is unset.
+
+    Raises:
+        NotFoundError: If there is no such configuration.
+        InvalidInputError: If the file or a flag has an unknown field or a bad value.
+    """
+    path = _find(configs, name)
+    merged = {} if path is None else read_toml(path, "run configuration")
+    _check(merged, str(path))
+    for key, value in flags.items():
+        if value is not None:
+            table, _, field = key.rpartition(".")
+            place = merged.setdefault(table, {}) if table else merged
+            place[field] = value
+    return _check(merged, "the command line")
+
+
+def _find(configs: Path, name: str | None) -> Path | None:
+    if name is None:
+        path = configs / f"{DEFAULT_CONFIG}.toml"
+        return path if path.is_file() else None
+    for path in (configs / f"{name}.toml", Path(name).expanduser()):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.stem for path in configs.glob("*.toml"))) or "none"
+    raise NotFoundError(
+        f"no run configuration {name!r}", hint=f"give a TOML file, or one of: {known}"
+    )
+
+
+def _check(data: Mapping[str, Any], where: str) -> RunConfig:
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        value = f" (got {first['input']!r})" if first["type"] != "extra_forbidden" else ""
+        raise InvalidInputError(
+            f"{where}: {field!r}: {first['msg']}{value}",
+            hint=f"fields are {', '.join(sorted(RunConfig.model_fields))}; "
+            f"under measure: {', '.join(sorted(MeasureOptions.model_fields))}",
+        ) from error

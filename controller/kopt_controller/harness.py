@@ -1,0 +1,55 @@
+"""What the controller needs of the half that measures.
+
+``kopt_harness.local.LocalHarness`` is the real one; ``simulated.SimulatedHarness`` ships
+beside it, so that the loop runs without any hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from kopt_harness.ledger import Ledger
+from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Workload
+
+__all__ = ["Harness"]
+
+
+@runtime_checkable
+class Harness(Protocol):
+    """Measures solutions on one target; every completed unit goes through the ledger."""
+
+    target: str
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """JSON-able; ``epoch`` names the state of the device. See DESIGN section 1."""
+        ...
+
+    def profile(self, solution: Solution, workload: Workload, ledger: Ledger) -> Profile:
+        """Profiles one solution on one workload."""
+        ...
+
+    def gate(
+        self,
+        candidate: Solution,
+        incumbent: Solution,
+        workloads: Sequence[Workload],
+        ledger: Ledger,
+    ) -> GateResult:
+        """Builds, checks and times a candidate against the incumbent on representatives."""
+        ...
+
+    def sweep(
+        self,
+        candidate: Solution,
+        incumbent: Solution,
+        workloads: Sequence[Workload],
+        ledger: Ledger,
+    ) -> SweepResult:
+        """The same on every workload, with full correctness."""
+        ...
+
+    def close(self) -> None:
+        """Ends worker processes; may be called twice."""
+        ...

@@ -1,0 +1,357 @@
+"""The round: state, direction, candidates, gate, sweep, decision, memory. Start reading here.
+
+The loop is a deterministic program. What it cannot compute again goes through the journal
+under a key (``recorded``): profiles, proposals, gates, sweeps, promotions. So a run that was
+killed continues by running the same loop again with the same journal, and the same recorded
+samples give the identical decision. The loop never measures; it asks a ``Harness``.
+
+Keys: ``profile/<solution>/<workload>``, then for each round ``r<n>/proposals/<direction>``,
+``r<n>/gate/<solution>/...``, ``r<n>/sweep/<solution>/...``, ``r<n>/promotion``, ``r<n>/result``.
+A device's epoch is part of the keys of its samples: after a reboot or a change of driver an
+interrupted comparison starts anew rather than mixing two epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from kopt_harness.ledger import Ledger, recorded
+from kopt_harness.schema import Definition, GateResult, Profile, Solution, SweepResult, Workload
+
+from .agents import Agent, Proposal, Proposals, RoundBrief
+from .config import PromotionMode
+from .directions import Direction
+from .harness import Harness
+from .memory import RESULT_KEY, Memory
+from .policy import Policy, best_passed, decide
+from .result import (
+    Candidate,
+    CandidateRef,
+    Choice,
+    Decision,
+    PromotionRecord,
+    RoundResult,
+    gate_document,
+    sweep_summary,
+)
+from .state import Floor, Observation, State, derive_state
+from .supervisor import Advice, supervise
+
+__all__ = [
+    "Promotion",
+    "Representative",
+    "SolutionStore",
+    "Turn",
+    "World",
+    "run_round",
+    "run_rounds",
+]
+
+NO_DIRECTION = Choice(
+    id="none", title="No direction", score=0.0, reason="every direction is blocked or excluded"
+)
+
+
+class SolutionStore(Protocol):
+    """Keeps packed solutions by content; ``kopt_harness.archive.Archive`` is one."""
+
+    def put(self, solution: Solution) -> Any:
+        """Keeps a solution."""
+        ...
+
+    def get(self, sha256: str) -> Solution:
+        """The solution of this content."""
+        ...
+
+
+class Representative(NamedTuple):
+    """A workload that stands for a regime."""
+
+    workload: Workload
+    regime: str
+    weight: int
+    """Workloads of the regime that it stands for."""
+    cost_bytes: int
+    flops: int
+    floor: Floor
+
+
+class Promotion(NamedTuple):
+    """What is handed over when a decision says ``promote``."""
+
+    candidate: Solution
+    incumbent: Solution
+    sweep: SweepResult
+    decision: Decision
+    state: State
+    """Of the candidate, from its own profiles."""
+    profiles: tuple[Profile, ...]
+    samples_prefix: str
+    """Beginning of the journal keys of the sweep's samples."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything that a campaign works with; fixed while it runs."""
+
+    run: str
+    definition: Definition
+    target: str
+    workloads: Sequence[Workload]
+    """Every workload of the definition: what a promotion must cover."""
+    sweep_workloads: Sequence[Workload]
+    representatives: Sequence[Representative]
+    harness: Callable[[], Harness]
+    """Made when something has to be measured, so a closed run needs no device to be read."""
+    agent: Agent
+    policy: Policy
+    directions: Mapping[str, Direction]
+    solutions: SolutionStore
+    ledger: Ledger
+    mode: PromotionMode
+    promote: Callable[[Promotion], PromotionRecord]
+    """Moves the incumbent; only called with ``mode == "auto"``. May be called twice."""
+    max_candidates: int
+    search_seed: int
+    public_seed: int | None
+    notify: Callable[[str], None]
+    """Progress, one line for a person."""
+    may_start: Callable[[], bool] = lambda: True
+    """Whether the budget allows another round."""
+
+
+class Turn(NamedTuple):
+    """One round's place in the campaign."""
+
+    number: int
+    """From 1."""
+    ledger: Ledger
+    """The journal, below ``r<number>/``."""
+    incumbent: Solution
+    memory: Memory
+
+
+class _Chosen(NamedTuple):
+    direction: Choice
+    proposals: Proposals
+
+
+def run_rounds(
+    world: World, incumbent: Solution, memory: Memory, rounds: int
+) -> Iterator[RoundResult]:
+    """Runs rounds one after the other; each starts from what the one before left."""
+    for number in range(1, rounds + 1):
+        ledger = world.ledger.scoped(f"r{number}")
+        start = recorded(ledger, "start", lambda n=number: {"go": n == 1 or world.may_start()})
+        if not start["go"]:
+            world.notify(f"the budget ends the campaign after {number - 1} rounds")
+            return
+        result = run_round(world, Turn(number, ledger, incumbent, memory))
+        memory = memory.learn(world.run, result)
+        if result.incumbent.sha256 != incumbent.sha256:
+            incumbent = world.solutions.get(result.incumbent.sha256)
+        yield result
+
+
+def run_round(world: World, turn: Turn) -> RoundResult:
+    """One pass, from state to decision."""
+    incumbent, memory = turn.incumbent, turn.memory
+    world.notify(f"round {turn.number}: {incumbent.name} is the incumbent")
+
+    # 1. State: what limits the incumbent, regime by regime.
+    state = derive_state(_observe(world, incumbent))
+
+    # 2. and 3. Direction and candidates: the best direction for which the agent has something.
+    chosen = _choose(world, turn, state, supervise(memory))
+    proposals = chosen.proposals.candidates
+    world.notify(f"direction {chosen.direction.id}: {len(proposals)} candidates")
+
+    # 4. Gate: each candidate on the representatives, against the incumbent.
+    gates = [_gate(world, turn, proposal.solution) for proposal in proposals]
+
+    # 5. Profile and sweep of the best that passed.
+    index = best_passed(gates)
+    best = None if index is None else proposals[index].solution
+    sweep = None if best is None else _sweep(world, turn, best)
+
+    # 6. Decide, and promote where that is left to the loop.
+    decision = decide(gates, sweep, workloads=world.workloads, public_seed=world.public_seed)
+    world.notify(f"round {turn.number}: {decision.label}, {decision.reason}")
+    promotion = None
+    if decision.label == "promote" and best is not None and sweep is not None:
+        promotion = _promote(world, turn, best, sweep, decision)
+    moved = best if promotion is not None and promotion.applied and best is not None else incumbent
+
+    # 7. Learn: the result is the memory of this round; the supervisor looks at it at once.
+    result = RoundResult(
+        round=turn.number,
+        definition=world.definition.name,
+        target=world.target,
+        state=state,
+        direction=chosen.direction,
+        candidates=tuple(map(_candidate, proposals, gates)),
+        best=None if best is None else _ref(best),
+        sweep=None if sweep is None else sweep_summary(sweep),
+        decision=decision,
+        promotion=promotion,
+        incumbent_before=_ref(incumbent),
+        incumbent=_ref(moved),
+        signals=(),
+        notes=chosen.proposals.notes,
+    )
+    signals = supervise(memory.learn(world.run, result)).signals
+    result = result.model_copy(update={"signals": signals})
+    kept = recorded(turn.ledger, RESULT_KEY, lambda: result.model_dump(mode="json"))
+    return RoundResult.model_validate(kept)
+
+
+def _observe(world: World, solution: Solution) -> list[Observation]:
+    """A profile on each representative; taken once for each solution of a run."""
+    return [
+        Observation(
+            regime=representative.regime,
+            workloads=representative.weight,
+            profile=_profile(world, solution, representative.workload),
+            cost_bytes=representative.cost_bytes,
+            flops=representative.flops,
+            floor=representative.floor,
+        )
+        for representative in world.representatives
+    ]
+
+
+def _profile(world: World, solution: Solution, workload: Workload) -> Profile:
+    key = f"profile/{solution.sha256[:12]}/{workload.uuid}"
+    ledger = world.ledger.scoped(f"{key}/units")
+
+    def measure() -> dict[str, Any]:
+        return world.harness().profile(solution, workload, ledger).model_dump(mode="json")
+
+    return Profile.model_validate(recorded(world.ledger, key, measure))
+
+
+def _choose(world: World, turn: Turn, state: State, advice: Advice) -> _Chosen:
+    """The first direction, in the order of the policy, for which the agent has candidates."""
+    choices = world.policy.rank(state, world.directions, turn.memory, advice)
+    notes: dict[str, None] = {}
+    for choice in choices:
+        brief = RoundBrief(
+            definition=world.definition,
+            target=world.target,
+            round=turn.number,
+            state=state,
+            direction=world.directions[choice.id],
+            incumbent=turn.incumbent,
+            memory=turn.memory,
+            limit=world.max_candidates,
+            seed=world.search_seed,
+        )
+        proposals = _propose(world, turn.ledger, brief)
+        notes |= dict.fromkeys(proposals.notes)
+        if proposals.candidates:
+            return _Chosen(choice, Proposals(proposals.candidates, tuple(notes)))
+    first = choices[0] if choices else NO_DIRECTION
+    return _Chosen(first, Proposals((), tuple(notes)))
+
+
+def _propose(world: World, ledger: Ledger, brief: RoundBrief) -> Proposals:
+    """What the agent proposed; the sources are in the archive, the journal has their hashes."""
+
+    def ask() -> dict[str, Any]:
+        proposals = world.agent.propose(brief)
+        for proposal in proposals.candidates:
+            world.solutions.put(proposal.solution)
+        candidates = [
+            {
+                "sha256": proposal.solution.sha256,
+                "name": proposal.solution.name,
+                "rationale": proposal.rationale,
+                "family": proposal.family,
+                "settings": proposal.settings,
+            }
+            for proposal in proposals.candidates
+        ]
+        return {"candidates": candidates, "notes": list(proposals.notes)}
+
+    found = recorded(ledger, f"proposals/{brief.direction.id}", ask)
+    return Proposals(
+        tuple(_restore(world.solutions, candidate) for candidate in found["candidates"]),
+        tuple(found["notes"]),
+    )
+
+
+def _restore(solutions: SolutionStore, candidate: dict[str, Any]) -> Proposal:
+    # Content is kept once, under the name that it first had; this round may call it otherwise.
+    solution = solutions.get(candidate["sha256"]).model_copy(update={"name": candidate["name"]})
+    return Proposal(solution, candidate["rationale"], candidate["family"], candidate["settings"])
+
+
+def _gate(world: World, turn: Turn, candidate: Solution) -> GateResult:
+    key = f"gate/{candidate.sha256[:12]}"
+    workloads = [representative.workload for representative in world.representatives]
+
+    def measure() -> dict[str, Any]:
+        harness = world.harness()
+        units = turn.ledger.scoped(f"{key}/{harness.environment['epoch']}")
+        result = harness.gate(candidate, turn.incumbent, workloads, units)
+        return result.model_dump(mode="json")
+
+    result = GateResult.model_validate(recorded(turn.ledger, f"{key}/outcome", measure))
+    world.notify(f"gate of {candidate.name}: {result.reason.detail}")
+    return result
+
+
+def _sweep(world: World, turn: Turn, candidate: Solution) -> SweepResult:
+    """The profile first: it is cheap, and the next round starts from it."""
+    _observe(world, candidate)
+    key = f"sweep/{candidate.sha256[:12]}"
+
+    def measure() -> dict[str, Any]:
+        harness = world.harness()
+        units = turn.ledger.scoped(f"{key}/{harness.environment['epoch']}")
+        result = harness.sweep(candidate, turn.incumbent, world.sweep_workloads, units)
+        return result.model_dump(mode="json")
+
+    return SweepResult.model_validate(recorded(turn.ledger, f"{key}/outcome", measure))
+
+
+def _promote(
+    world: World, turn: Turn, candidate: Solution, sweep: SweepResult, decision: Decision
+) -> PromotionRecord:
+    """Moves the incumbent, or leaves a promotable for a person."""
+    if world.mode == "ask":
+        detail = f"promotable: look at it, then kopt promote {world.run}/{turn.number}"
+        return PromotionRecord(mode="ask", applied=False, detail=detail)
+    observations = _observe(world, candidate)
+    promotion = Promotion(
+        candidate=candidate,
+        incumbent=turn.incumbent,
+        sweep=sweep,
+        decision=decision,
+        state=derive_state(observations),
+        profiles=tuple(observation.profile for observation in observations),
+        samples_prefix=f"r{turn.number}/sweep/{candidate.sha256[:12]}",
+    )
+    record = recorded(
+        turn.ledger, "promotion", lambda: world.promote(promotion).model_dump(mode="json")
+    )
+    return PromotionRecord.model_validate(record)
+
+
+def _candidate(proposal: Proposal, gate: GateResult) -> Candidate:
+    return Candidate(
+        name=proposal.solution.name,
+        sha256=proposal.solution.sha256,
+        language=proposal.solution.spec.language,
+        family=proposal.family,
+        settings=proposal.settings,
+        rationale=proposal.rationale,
+        verdict=gate.evaluation.verdict,
+        gate=gate_document(gate),
+    )
+
+
+def _ref(solution: Solution) -> CandidateRef:
+    return CandidateRef(name=solution.name, sha256=solution.sha256)

@@ -1,0 +1,144 @@
+"""What earlier rounds have shown about one definition on one target, for and against.
+
+A memory is a value: rounds are added, nothing is changed. A run starts from a snapshot of all
+earlier runs, kept in its manifest, so that resuming it does not depend on what was learnt in
+between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kopt_harness.archive import Archive
+from kopt_harness.errors import InvalidInputError
+from kopt_harness.journal import read_journal
+from kopt_harness.schema import Model, Verdict
+
+from .result import Label, RoundResult
+
+__all__ = ["Memory", "RoundMemory", "Trial", "gather", "round_results"]
+
+RESULT_KEY = "result"
+"""Last part of the journal key of a closed round."""
+
+
+class Trial(Model):
+    """One candidate of one round."""
+
+    name: str
+    sha256: str
+    family: str | None
+    settings: dict[str, Any]
+    verdict: Verdict
+    passed: bool
+    """Whether the gate let it through."""
+    ratio: float | None
+    """Over the incumbent of its round; below 1 is faster."""
+
+
+class RoundMemory(Model):
+    """What is remembered of one round."""
+
+    run: str
+    round: int
+    direction: str
+    bottleneck: str
+    regime: str
+    incumbent: str
+    """SHA-256 of what the candidates had to beat."""
+    label: Label
+    code: str
+    ratio: float | None
+    """Of the sweep, else the best of the gate."""
+    promoted: bool
+    """Whether the incumbent moved."""
+    trials: tuple[Trial, ...]
+
+    @property
+    def gain(self) -> float:
+        """Share of the time that the round won for the incumbent; 0 where it did not move."""
+        return max(0.0, 1 - self.ratio) if self.promoted and self.ratio is not None else 0.0
+
+
+class Memory(Model):
+    """All rounds, oldest first."""
+
+    rounds: tuple[RoundMemory, ...] = ()
+
+    def learn(self, run: str, result: RoundResult) -> Memory:
+        """This memory and one more round."""
+        return Memory(rounds=(*self.rounds, _remember(run, result)))
+
+    def measured(self) -> frozenset[str]:
+        """SHA-256 of every candidate that was ever gated with a verdict of its own."""
+        return frozenset(
+            trial.sha256
+            for past in self.rounds
+            for trial in past.trials
+            if trial.verdict not in (Verdict.INFRA, Verdict.INVALID)
+        )
+
+    def along(self, direction: str) -> tuple[RoundMemory, ...]:
+        """Rounds that went in one direction and had something to measure."""
+        return tuple(r for r in self.rounds if r.direction == direction and r.trials)
+
+    def since_promotion(self) -> tuple[RoundMemory, ...]:
+        """Rounds since the incumbent last moved."""
+        moved = [index for index, past in enumerate(self.rounds) if past.promoted]
+        return self.rounds[moved[-1] + 1 :] if moved else self.rounds
+
+
+def _remember(run: str, result: RoundResult) -> RoundMemory:
+    ratios = [c.ratio for c in result.candidates if c.passed and c.ratio is not None]
+    ratio = min(ratios, default=None)
+    if result.sweep is not None and result.sweep.comparison is not None:
+        ratio = result.sweep.comparison.ratio
+    return RoundMemory(
+        run=run,
+        round=result.round,
+        direction=result.direction.id,
+        bottleneck=result.state.focus.bottleneck,
+        regime=result.state.focus.regime,
+        incumbent=result.incumbent_before.sha256,
+        label=result.decision.label,
+        code=result.decision.code,
+        ratio=ratio,
+        promoted=result.incumbent.sha256 != result.incumbent_before.sha256,
+        trials=tuple(
+            Trial(
+                name=c.name,
+                sha256=c.sha256,
+                family=c.family,
+                settings=c.settings,
+                verdict=c.verdict,
+                passed=c.passed,
+                ratio=c.ratio,
+            )
+            for c in result.candidates
+        ),
+    )
+
+
+def gather(archive: Archive, definition: str, target: str) -> Memory:
+    """The memory of all closed rounds in the archive; unreadable runs are left out."""
+    memory = Memory()
+    for run in archive.runs():
+        try:
+            results = round_results(record.value for record in _result_records(run.journal_path))
+        except InvalidInputError:
+            # A damaged journal is named by kopt history; it must not stop other runs.
+            continue
+        for result in results:
+            if (result.definition, result.target) == (definition, target):
+                memory = memory.learn(run.id, result)
+    return memory
+
+
+def round_results(values: Iterable[dict[str, Any]]) -> tuple[RoundResult, ...]:
+    """Closed rounds out of their journal records, in order."""
+    return tuple(RoundResult.model_validate(value) for value in values)
+
+
+def _result_records(path: Any) -> list[Any]:
+    return [r for r in read_journal(path) if r.key.split("/")[-1] == RESULT_KEY]

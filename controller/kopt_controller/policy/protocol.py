@@ -1,0 +1,34 @@
+"""What a search policy is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+from ..directions import Direction
+from ..memory import Memory
+from ..result import Choice
+from ..state import State
+from ..supervisor import Advice
+
+__all__ = ["Policy"]
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Orders the directions of a round."""
+
+    name: str
+
+    def rank(
+        self,
+        state: State,
+        directions: Mapping[str, Direction],
+        memory: Memory,
+        advice: Advice,
+    ) -> tuple[Choice, ...]:
+        """The directions worth trying, best first; blocked ones are not among them.
+
+        Deterministic: equal arguments give equal choices.
+        """
+        ...

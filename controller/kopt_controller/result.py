@@ -1,0 +1,171 @@
+"""What a round leaves behind: the record in the journal, and the document of ``kopt round``."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from kopt_harness.schema import Comparison, Flag, GateResult, Model, Reason, SweepResult, Verdict
+
+from .state import State
+
+__all__ = [
+    "Candidate",
+    "CandidateRef",
+    "Choice",
+    "Condition",
+    "Decision",
+    "Label",
+    "PromotionRecord",
+    "RoundResult",
+    "Signal",
+    "SweepSummary",
+    "gate_document",
+    "sweep_summary",
+]
+
+Label = Literal["promote", "promote-dispatch", "archive", "reject"]
+
+
+class Condition(Model):
+    """One condition of a promotion, with its number."""
+
+    name: str
+    required: str
+    measured: str
+    ok: bool
+
+
+class Decision(Model):
+    """What closes a round."""
+
+    label: Label
+    code: str
+    """Stable, kebab-case: why."""
+    reason: str
+    """One sentence for a person."""
+    evidence: tuple[Condition, ...] = ()
+
+
+class Choice(Model):
+    """The direction of a round, and why."""
+
+    id: str
+    title: str
+    score: float
+    """Match times expected gain; for ordering only."""
+    reason: str
+    expected_effect: str = ""
+    levers: tuple[str, ...] = ()
+
+
+class CandidateRef(Model):
+    """A solution by name and content."""
+
+    name: str
+    sha256: str
+
+
+class Candidate(Model):
+    """One proposed solution and what the gate said."""
+
+    name: str
+    sha256: str
+    language: str
+    family: str | None = None
+    """Solution folder it was packed from; null for one from elsewhere."""
+    settings: dict[str, Any] = {}
+    """Values of its tunables."""
+    rationale: str = ""
+    verdict: Verdict
+    gate: dict[str, Any]
+    """``passed``, ``reason``, ``phase``, ``reasons``, ``flags``, ``comparison``."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the gate let it through."""
+        return bool(self.gate["passed"])
+
+    @property
+    def ratio(self) -> float | None:
+        """Mean latency over that of the incumbent, on the representatives."""
+        comparison = self.gate["comparison"]
+        return None if comparison is None else comparison["ratio"]
+
+
+class SweepSummary(Model):
+    """A sweep without its samples, which the journal has."""
+
+    verdict: Verdict
+    complete: bool
+    workloads: int
+    reasons: tuple[Reason, ...]
+    flags: tuple[Flag, ...]
+    comparison: Comparison | None
+
+
+class PromotionRecord(Model):
+    """What became of a decision to promote."""
+
+    mode: Literal["auto", "ask", "command"]
+    applied: bool
+    detail: str
+    """What was written, or why nothing was and what to do."""
+
+
+class Signal(Model):
+    """Something that the supervisor noticed."""
+
+    kind: Literal["stall", "cycle", "regression", "plateau", "diminishing-returns"]
+    detail: str
+    directions: tuple[str, ...] = ()
+    """Directions that are blocked because of it."""
+
+
+class RoundResult(Model):
+    """One closed round."""
+
+    round: int
+    definition: str
+    target: str
+    state: State
+    direction: Choice
+    candidates: tuple[Candidate, ...]
+    best: CandidateRef | None
+    """The candidate that was swept."""
+    sweep: SweepSummary | None
+    decision: Decision
+    promotion: PromotionRecord | None
+    """Null unless the decision is to promote."""
+    incumbent_before: CandidateRef
+    incumbent: CandidateRef
+    """After the round."""
+    signals: tuple[Signal, ...]
+    """What the supervisor says after this round."""
+    notes: tuple[str, ...] = ()
+    """What the agent had to say: files it could not use, and the like."""
+
+    def document(self) -> dict[str, Any]:
+        """The JSON of one round, see DESIGN section 7."""
+        data = self.model_dump(mode="json")
+        data["state"] = self.state.document()
+        return data
+
+
+def gate_document(result: GateResult) -> dict[str, Any]:
+    """The part of a gate that a round's document carries."""
+    data = result.model_dump(mode="json", include={"passed", "reason", "comparison"})
+    evaluation = result.evaluation.model_dump(mode="json", include={"phase", "reasons", "flags"})
+    return data | evaluation
+
+
+def sweep_summary(result: SweepResult) -> SweepSummary:
+    """The part of a sweep that a round's document carries."""
+    evaluation = result.evaluation
+    return SweepSummary(
+        verdict=evaluation.verdict,
+        complete=result.complete,
+        workloads=len(evaluation.workloads),
+        reasons=evaluation.reasons,
+        flags=evaluation.flags,
+        comparison=result.comparison,
+    )

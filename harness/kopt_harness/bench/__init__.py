@@ -1,0 +1,1 @@
+"""Timing and the statistics of paired comparisons."""

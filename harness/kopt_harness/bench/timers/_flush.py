@@ -1,0 +1,44 @@
+"""Cold L2 on a GPU: persisting lines reset, then at least twice the L2 written.
+
+A read flush must use allocating loads: on an H200 a read with no-allocate loads evicts
+nothing, and lines loaded with evict_last survive the written flush unless the persisting
+L2 is reset before it (measured 2026-11-29).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kopt_harness.errors import InfraError, UnavailableError
+
+__all__ = ["L2Flush"]
+
+
+class L2Flush:
+    """Flushes the L2 of the current device."""
+
+    def __init__(self, cache: str, torch_device: str, l2_bytes: int | None) -> None:
+        import torch
+        from cuda.bindings import runtime
+
+        if cache not in ("cold", "cold-clean", "warm"):
+            raise UnavailableError(f"no cache state {cache!r}", hint="cold, cold-clean or warm")
+        self._runtime = runtime
+        self._torch: Any = torch
+        properties = torch.cuda.get_device_properties(torch_device)
+        size = max(int(properties.L2_cache_size), int(l2_bytes or 0))
+        self.nbytes = 0 if cache == "warm" else 2 * size
+        self._buffer = torch.zeros(self.nbytes, dtype=torch.uint8, device=torch_device)
+        clean_bytes = 4 * self.nbytes if cache == "cold-clean" else 0
+        self._clean = torch.zeros(clean_bytes // 4, dtype=torch.float32, device=torch_device)
+
+    def __call__(self) -> None:
+        """Leaves dirty lines of the buffer (``cold``) or clean ones (``cold-clean``)."""
+        if self.nbytes:
+            status = self._runtime.cudaCtxResetPersistingL2Cache()[0]
+            if int(status) != 0:
+                raise InfraError(f"the persisting L2 could not be reset: {status!r}")
+            self._buffer.zero_()
+        if self._clean.numel():
+            self._clean.sum()
+        self._torch.cuda.synchronize()

@@ -1,0 +1,55 @@
+"""Wall time of a call by the monotonic clock, after evicting caches by writing.
+
+``cold`` writes twice the last-level cache, but at most ``MAX_FLUSH_BYTES``: virtual
+machines report the host's last-level cache (hundreds of MB, shared with other guests),
+and writing twice that for each call would take longer than the call. Above the cap the
+private caches are evicted and the last-level cache partly; the bytes written are recorded.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from kopt_harness.bench.timers import Sample
+from kopt_harness.errors import UnavailableError
+
+__all__ = ["MAX_FLUSH_BYTES", "CpuTimer", "create"]
+
+MAX_FLUSH_BYTES = 64 << 20
+_CLOCK_NS = time.perf_counter_ns
+
+
+class CpuTimer:
+    """The clock function is bound when this module is imported, before the candidate."""
+
+    def __init__(self, flush_bytes: int) -> None:
+        import torch
+
+        self.flush_bytes = flush_bytes
+        self._buffer = torch.zeros(flush_bytes // 8, dtype=torch.int64)
+        self._turn = 0
+
+    def flush(self) -> None:
+        """Writes the buffer."""
+        self._turn += 1
+        self._buffer.fill_(self._turn)
+
+    def measure(self, call: Any) -> Sample:
+        """Wall time of ``call.run()``."""
+        run = call.run
+        start_ns = _CLOCK_NS()
+        run()
+        return Sample(_CLOCK_NS() - start_ns, {})
+
+
+def create(*, cache: str, torch_device: str, l2_bytes: int | None) -> CpuTimer:
+    """A timer for ``cold`` or ``warm``."""
+    del torch_device
+    if cache == "warm":
+        return CpuTimer(0)
+    if cache != "cold":
+        raise UnavailableError(
+            f"the cpu timer has no cache state {cache!r}", hint="use cold or warm"
+        )
+    return CpuTimer(min(2 * (l2_bytes or MAX_FLUSH_BYTES), MAX_FLUSH_BYTES))

@@ -1,0 +1,112 @@
+"""Device activity of the whole process between two fences, through CUPTI.
+
+Every kernel, memcpy and memset on any stream or thread that starts after the fence before
+the call belongs to the call; the span is first start to last end. A lost record makes the
+sample an error, never a number.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+from kopt_harness.bench.timers import Sample
+from kopt_harness.errors import InfraError, UnavailableError
+
+from ._flush import L2Flush
+
+__all__ = ["CuptiTimer", "create"]
+
+_BUFFER_BYTES = 8 << 20
+
+
+class _Activity(NamedTuple):
+    kind: str
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+class CuptiTimer:
+    """Owns CUPTI in this process."""
+
+    def __init__(self, flush: L2Flush) -> None:
+        import torch
+
+        self._cupti = _import_cupti()
+        self._flush = flush
+        self.flush_bytes = flush.nbytes
+        self._torch: Any = torch
+        self._seen: list[_Activity] = []
+        kinds = self._cupti.ActivityKind
+        self._kinds = {
+            kinds.CONCURRENT_KERNEL: "kernel",
+            kinds.MEMCPY: "memcpy",
+            kinds.MEMSET: "memset",
+        }
+        self._cupti.activity_register_callbacks(self._buffer_requested, self._buffer_completed)
+        for kind in self._kinds:
+            self._cupti.activity_enable(kind)
+
+    def flush(self) -> None:
+        """Cold L2, then wait."""
+        self._flush()
+
+    def measure(self, call: Any) -> Sample:
+        """Span of the device activity of ``call.run()``."""
+        self._torch.cuda.synchronize()
+        self._cupti.activity_flush_all(1)
+        self._seen.clear()
+        fence_ns = self._cupti.get_timestamp()
+        call.run()
+        host_ns = self._cupti.get_timestamp() - fence_ns
+        self._torch.cuda.synchronize()
+        self._cupti.activity_flush_all(1)
+        activities = [a for a in self._seen if a.start_ns >= fence_ns]
+        self._seen.clear()
+        return _sample(activities, fence_ns, host_ns)
+
+    def _buffer_requested(self) -> tuple[int, int]:
+        return _BUFFER_BYTES, 0
+
+    def _buffer_completed(self, activities: list[Any]) -> None:
+        for activity in activities:
+            kind = self._kinds.get(activity.kind)
+            if kind is not None:
+                name = str(activity.name) if kind == "kernel" else kind
+                self._seen.append(_Activity(kind, name, activity.start, activity.end))
+
+
+def _sample(activities: list[_Activity], fence_ns: int, host_ns: int) -> Sample:
+    if not activities:
+        return Sample(0, {"launches": 0, "host_ns": host_ns, "kernels": []})
+    if any(a.end_ns < a.start_ns or a.start_ns == 0 for a in activities):
+        raise InfraError("CUPTI gave an activity without timestamps", hint="retry; see doctor")
+    first = min(a.start_ns for a in activities)
+    span_ns = max(a.end_ns for a in activities) - first
+    kernels: dict[str, int] = {}
+    for activity in activities:
+        kernels[activity.name] = kernels.get(activity.name, 0) + activity.end_ns - activity.start_ns
+    details = {
+        "launches": len(activities),
+        "busy_ns": sum(kernels.values()),
+        "host_ns": host_ns,
+        "before_first_ns": first - fence_ns,
+        "kernels": [{"name": n, "ns": t} for n, t in sorted(kernels.items(), key=lambda x: -x[1])],
+    }
+    return Sample(span_ns, details)
+
+
+def _import_cupti() -> Any:
+    try:
+        return importlib.import_module("cupti.cupti")
+    except ImportError as error:
+        raise UnavailableError(
+            f"the cupti timer needs cupti-python: {error}",
+            hint="pip install -e '.[gpu]', or choose --timer events",
+        ) from error
+
+
+def create(*, cache: str, torch_device: str, l2_bytes: int | None) -> CuptiTimer:
+    """A timer for any cache state."""
+    return CuptiTimer(L2Flush(cache, torch_device, l2_bytes))

@@ -1,0 +1,39 @@
+"""Walking large tensors in pieces that fit a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+_CPU_ELEMENTS = 1 << 18
+"""1 MiB of float32: temporaries stay in a core's cache instead of crossing memory."""
+
+_DEVICE_ELEMENTS = 1 << 25
+"""On a GPU launches cost more than traffic; this only bounds the temporaries."""
+
+
+class Block(NamedTuple):
+    """Some rows of two tensors of the same shape."""
+
+    start: int
+    """First row."""
+    expected: Any
+    """(rows, width), a view."""
+    actual: Any
+    """(rows, width), a view."""
+
+
+def as_rows(tensor: Any) -> Any:
+    """A (rows, width) view: the last axis is a row; a scalar tensor is one row of one."""
+    width = tensor.shape[-1] if tensor.dim() else 1
+    return tensor.reshape(-1, width)
+
+
+def blocks(expected: Any, actual: Any) -> Iterator[Block]:
+    """Pieces of two (rows, width) tensors, in order, covering every row once."""
+    rows, width = expected.shape
+    limit = _CPU_ELEMENTS if expected.device.type == "cpu" else _DEVICE_ELEMENTS
+    step = max(1, limit // max(1, width))
+    for start in range(0, rows, step):
+        stop = min(rows, start + step)
+        yield Block(start, expected[start:stop], actual[start:stop])

@@ -1,0 +1,225 @@
+"""The strict tier: errors measured against the size of what is computed.
+
+The reference is not rounded to the output's dtype. A row is the last axis. With ``rel``
+the definition's bound for the output, r a reference row of n elements, x the candidate's:
+
+* ``||x - r|| <= rel * ||r||`` in the 2-norm, so that an error that an absolute
+  tolerance would hide in a small row shows;
+* every element within ``4 * rel * (|r| + rms(r))``, so that one wrong element cannot
+  hide in a long row;
+* both are widened by ``2**-20`` of the whole output's rms, times ``rel``: what a
+  legitimately vanishing row (decayed away, masked) may hold instead of an exact zero;
+* an infinity in the reference must be met by the same infinity; a NaN in the candidate
+  is always wrong, and a NaN in the reference makes the comparison invalid;
+* integers and booleans are equal or wrong, whatever ``rel``.
+
+All rows must be right. There is no allowance of wrong elements: a share of the whole
+output would permit whole rows of rubbish. Sums of squares that leave the range of
+float32 and every row in doubt are decided in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from ..schema import OutputError, Reason, StrictBound
+from ._blocks import as_rows, blocks
+from .verdict import OutputFinding, Pair, first_wrong
+
+__all__ = ["strict_output"]
+
+_CAP = 4.0
+"""An element may be this many times further off than the row is on average."""
+
+_FLOOR = 2.0**-20
+"""Of the output's rms; rows that much smaller count as zero."""
+
+_FLOAT32_SAFE = (1e-12, 1e15)
+"""Row norms whose squares, and those of errors 1e-6 as large, are normal float32 numbers."""
+
+
+class _Rows(NamedTuple):
+    """Statistics of each row, float64, (rows,)."""
+
+    reference: Any
+    """2-norm of the reference; not finite where the row is not."""
+    error: Any
+    """2-norm of the difference; NaN where either side has a NaN."""
+    largest: Any
+    """Largest absolute difference."""
+
+
+class _Doubt(NamedTuple):
+    """What closer inspection of doubtful rows found."""
+
+    wrong: int
+    """Elements."""
+    first: int | None
+    """Row-major position of the first wrong element."""
+    nan_reference: int | None
+    """Row-major position of the first NaN of the reference."""
+
+
+_NO_DOUBT = _Doubt(0, None, None)
+
+
+class _Summary(NamedTuple):
+    """Everything that is reported of one output."""
+
+    max_abs: float
+    max_rel: float | None
+    doubt: _Doubt
+
+
+def strict_output(name: str, expected: Any, actual: Any, bound: StrictBound) -> OutputFinding:
+    """Apply the strict rule to one output.
+
+    Args:
+        name: name of the output.
+        expected: the reference in float32 or better; an integer output as declared.
+        actual: the candidate's output, same shape and device.
+        bound: how far a row may be off, relative to itself.
+
+    Returns:
+        Largest absolute error, largest relative error of a row, share of right elements
+        and, on failure, the first wrong element.
+    """
+    assert expected.shape == actual.shape, name
+    pair = Pair(name, expected, actual)
+    if expected.numel() == 0:
+        return _finding(pair, bound, _Summary(0.0, 0.0, _NO_DOUBT))
+    if not expected.dtype.is_floating_point:
+        return _exact(pair, bound)
+    expected_rows, actual_rows = as_rows(expected), as_rows(actual)
+    stats = _row_statistics(expected_rows, actual_rows)
+    width = expected_rows.shape[1]
+    floor = bound.rel * _FLOOR * _rms(stats.reference, width)
+    doubtful = _doubtful(stats, bound.rel, floor, width)
+    doubt = _NO_DOUBT
+    if bool(doubtful.any()):
+        doubt = _inspect(expected_rows, actual_rows, doubtful, bound.rel, floor)
+    relative = (stats.error / stats.reference)[stats.reference > floor * math.sqrt(width)]
+    max_rel = float(relative.amax()) if relative.numel() else 0.0
+    return _finding(pair, bound, _Summary(float(stats.largest.amax()), max_rel, doubt))
+
+
+def _row_statistics(expected: Any, actual: Any) -> _Rows:
+    import torch
+
+    norm = torch.linalg.vector_norm
+    dtype = torch.float64 if expected.dtype == torch.float64 else torch.float32
+    parts = []
+    for block in blocks(expected, actual):
+        reference = block.expected.to(dtype)
+        difference = block.actual.to(dtype) - reference
+        row = (norm(reference, dim=1), norm(difference, dim=1), difference.abs_().amax(dim=1))
+        parts.append(torch.stack(row))
+    return _Rows(*torch.cat(parts, dim=1).double())
+
+
+def _rms(norms: Any, width: int) -> float:
+    """Root mean square of the finite rows of the reference."""
+    finite = norms[norms.isfinite()]
+    if not finite.numel():
+        return 0.0
+    return math.sqrt(float(finite.square().mean()) / width)
+
+
+def _doubtful(stats: _Rows, rel: float, floor: float, width: int) -> Any:
+    """Rows that the cheap statistics do not show to be right; (rows,) bool."""
+    root = math.sqrt(width)
+    low, high = _FLOAT32_SAFE
+    right = stats.error <= rel * stats.reference + floor * root
+    right &= stats.largest <= _CAP * (rel * stats.reference / root + floor)
+    right &= (stats.reference < high) & ((stats.reference > low) | (stats.largest <= floor))
+    return ~right
+
+
+def _inspect(expected: Any, actual: Any, doubtful: Any, rel: float, floor: float) -> _Doubt:
+    """Decide doubtful rows element by element, in float64."""
+    width = expected.shape[1]
+    index = doubtful.nonzero()[:, 0]
+    wrong, first, nan = 0, None, None
+    for part in index.split(max(1, (1 << 22) // width)):
+        reference, output = expected[part].double(), actual[part].double()
+        bad = _wrong_elements(reference, output, rel, floor)
+        wrong += int(bad.wrong.sum())
+        if first is None:
+            first = _position(bad.first, part, width)
+        if nan is None:
+            nan = _position(reference.isnan(), part, width)
+    return _Doubt(wrong, first, nan)
+
+
+class _Wrong(NamedTuple):
+    """Masks over (rows, width)."""
+
+    wrong: Any
+    """Every element that is not accepted: all of a row whose norm is too far off."""
+    first: Any
+    """Those worth naming: over the cap, of another class, or the worst of a bad row."""
+
+
+def _wrong_elements(reference: Any, output: Any, rel: float, floor: float) -> _Wrong:
+    finite = reference.isfinite()
+    r = reference.where(finite, 0.0)
+    error = (output - r).abs_().where(finite, 0.0)
+    count = finite.sum(1, keepdim=True).clamp_(min=1)
+    norm = r.square().sum(1, keepdim=True).sqrt_()
+    limit = _CAP * (rel * (r.abs() + norm / count.sqrt()) + floor)
+    over = ~(error <= limit) | (~finite & (output != reference))
+    distance = error.square().sum(1, keepdim=True).sqrt_()
+    bad_row = ~(distance <= rel * norm + floor * count.sqrt())
+    worst = error == error.amax(1, keepdim=True)
+    named = over | (bad_row & worst & ~over.any(1, keepdim=True))
+    return _Wrong(over | (bad_row & finite), named)
+
+
+def _position(mask: Any, rows: Any, width: int) -> int | None:
+    flat = mask.reshape(-1)
+    if not bool(flat.any()):
+        return None
+    row, column = divmod(int(flat.int().argmax()), width)
+    return int(rows[row]) * width + column
+
+
+def _exact(pair: Pair, bound: StrictBound) -> OutputFinding:
+    expected, actual = pair.expected, pair.actual
+    different = (expected != actual).reshape(-1)
+    wrong = int(different.sum())
+    largest = float((actual.double() - expected.double()).abs().amax())
+    first = int(different.int().argmax()) if wrong else None
+    return _finding(pair, bound, _Summary(largest, None, _Doubt(wrong, first, None)))
+
+
+def _or_none(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _finding(pair: Pair, bound: StrictBound, summary: _Summary) -> OutputFinding:
+    name, numel, doubt = pair.name, pair.expected.numel(), summary.doubt
+    position = doubt.first if doubt.nan_reference is None else doubt.nan_reference
+    error = OutputError(
+        output=name,
+        max_abs=_or_none(summary.max_abs),
+        max_rel=_or_none(summary.max_rel),
+        matched_ratio=1.0 - doubt.wrong / max(1, numel),
+        ok=position is None,
+    )
+    if position is None:
+        return OutputFinding(error)
+    wrong = first_wrong(pair, position)
+    seen = f"first at {list(wrong.index)}: expected {wrong.expected}, got {wrong.actual}"
+    if doubt.nan_reference is not None:
+        code, detail = "reference-not-finite", f"the reference of {name!r} is NaN; {seen}"
+    elif wrong.actual in {"nan", "inf", "-inf"}:
+        code, detail = "non-finite-output", f"{name!r} is not finite where it should be; {seen}"
+    else:
+        code = "wrong-answer"
+        detail = (
+            f"{doubt.wrong} of {numel} elements of {name!r} are outside the strict "
+            f"bound (rel {bound.rel:g} by row); {seen}"
+        )
+    error = error.model_copy(update={"first_wrong": wrong, "detail": detail})
+    return OutputFinding(error, Reason(code=code, detail=detail), code == "reference-not-finite")

@@ -1,0 +1,260 @@
+"""Is B faster than A: paired ABBA blocks under one lease, until the answer is clear.
+
+A block is four slots, A B B A, of ``calls_per_slot`` timed and checked calls each, on the
+same input sets. Each block is one ledger unit: it is taken whole or not at all. After
+``blocks_min`` blocks of every workload the data is looked at; while the interval still
+straddles a boundary, the workloads that add most to its variance get another block.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kopt_harness.bench.stats import decide, look_confidence, ratio_interval, spread
+from kopt_harness.conditions import read_conditions
+from kopt_harness.evaluate import build, check_sets, solution_ref
+from kopt_harness.lease import device_lease
+from kopt_harness.ledger import Ledger
+from kopt_harness.schema import (
+    BuildResult,
+    Comparison,
+    ComparisonDecision,
+    Flag,
+    PairedBlock,
+    Reason,
+    Solution,
+    Verdict,
+    Workload,
+    WorkloadComparison,
+)
+from kopt_harness.session import CandidateFailedError, Session
+from kopt_harness.setting import Setting
+from kopt_harness.timed import TimedCalls
+
+__all__ = ["BlockProgress", "Pair", "PairFailure", "compare_pair", "conclude_comparison"]
+
+BlockProgress = Callable[[Workload, int], None]
+
+
+@dataclass(frozen=True)
+class PairFailure:
+    """One of the two was wrong in a timed call; its comparison ends."""
+
+    sha256: str
+    verdict: Verdict
+    reason: Reason
+
+
+@dataclass
+class Pair:
+    """Two solutions and what has been measured of them."""
+
+    setting: Setting
+    session: Session
+    ledger: Ledger
+    a: Solution
+    b: Solution
+    built: dict[str, BuildResult]
+    """By SHA-256."""
+    blocks: dict[str, list[PairedBlock]] = field(default_factory=dict)
+    """By workload uuid."""
+    flags: dict[str, Flag] = field(default_factory=dict)
+    """Of B, by code."""
+    failure: PairFailure | None = None
+    _warm: set[tuple[str, str]] = field(default_factory=set)
+
+    @classmethod
+    def of(
+        cls, setting: Setting, session: Session, ledger: Ledger, a: Solution, b: Solution
+    ) -> Pair:
+        """A pair of which nothing has been measured in this process."""
+        built = {each.sha256: build(setting, each) for each in (a, b)}
+        return cls(setting, session, ledger, a, b, built)
+
+    def measure(self, workload: Workload, count: int) -> None:
+        """Brings a workload to ``count`` blocks, from the ledger where it has them."""
+        known = self.blocks.setdefault(workload.uuid, [])
+        while len(known) < count and self.failure is None:
+            key = f"block/{self.a.sha256[:12]}-{self.b.sha256[:12]}/{workload.uuid}/{len(known)}"
+            record = self.ledger.get(key)
+            if record is None:
+                record = self._block(workload)
+                self.ledger.put(key, record)
+            self._take(workload, record)
+
+    def _take(self, workload: Workload, record: dict[str, Any]) -> None:
+        if failed := record.get("failed"):
+            self.failure = PairFailure(
+                failed["sha256"],
+                Verdict(failed["verdict"]),
+                Reason.model_validate(failed["reason"]),
+            )
+            return
+        for flag in record["flags"]:
+            self.flags[flag["code"]] = Flag.model_validate(flag)
+        block = PairedBlock(a_ns=record["a_ns"], b_ns=record["b_ns"])
+        self.blocks[workload.uuid].append(block)
+
+    def _block(self, workload: Workload) -> dict[str, Any]:
+        """Measures one block; a fault of a solution is the record."""
+        current = self.a
+        try:
+            self.session.bind(workload)
+            for current in (self.a, self.b):
+                self._warm_up(current, workload)
+            calls = TimedCalls(self.setting, self.session, workload)
+            numbers = calls.sets(self.setting.options.calls_per_slot)
+            samples: dict[str, list[int]] = {"a": [], "b": []}
+            uuid = self.setting.target.present().uuid
+            before = read_conditions(uuid)
+            for label in "abba":
+                current = self.a if label == "a" else self.b
+                samples[label] += calls.slot(current.sha256, len(numbers), numbers=numbers)
+            after = read_conditions(uuid)
+            self.session.drop_set(numbers[-1])
+            current = self.b
+            if (workload.uuid, "moved") not in self._warm:
+                calls.moved_pointers(current.sha256)
+                self._warm.add((workload.uuid, "moved"))
+        except CandidateFailedError as error:
+            return {
+                "failed": {
+                    "sha256": current.sha256,
+                    "verdict": error.verdict.value,
+                    "reason": error.reason.model_dump(mode="json"),
+                }
+            }
+        return {
+            "a_ns": samples["a"],
+            "b_ns": samples["b"],
+            "flags": [flag.model_dump(mode="json") for flag in calls.flags(self.b.sha256)],
+            "census": {
+                "a": calls.census(self.a.sha256),
+                "b": calls.census(self.b.sha256),
+            },
+            "conditions": {"before": before, "after": after},
+        }
+
+    def _warm_up(self, solution: Solution, workload: Workload) -> None:
+        """One checked call, so that compilation for new shapes is not timed."""
+        if (workload.uuid, solution.sha256) in self._warm:
+            return
+        self.session.open(solution, self.built[solution.sha256].path)
+        number = check_sets(self.session, 1)[0]
+        self.session.call(solution.sha256, number, phase="check", timed=False, full=False)
+        self._warm.add((workload.uuid, solution.sha256))
+
+
+def compare_pair(
+    pair: Pair,
+    workloads: Sequence[Workload],
+    *,
+    progress: BlockProgress | None = None,
+) -> Comparison:
+    """Measures until the comparison is decided, every workload is full, or time is up."""
+    options = pair.setting.options
+    started = time.monotonic()
+    wanted = {workload.uuid: options.blocks_min for workload in workloads}
+    look = 0
+    with device_lease(pair.setting.device_id):
+        while True:
+            for position, workload in enumerate(workloads):
+                pair.measure(workload, wanted[workload.uuid])
+                if pair.failure is not None:
+                    return conclude_comparison(pair, workloads, look + 1)
+                if progress is not None:
+                    progress(workload, position)
+            look += 1
+            comparison = conclude_comparison(pair, workloads, look)
+            if comparison.decision != "ambiguous":
+                return comparison
+            open_ = _most_uncertain(pair, workloads, comparison.ratio or 1.0)
+            if not open_ or time.monotonic() - started > options.budget_s:
+                return comparison
+            for uuid in open_:
+                wanted[uuid] += 1
+
+
+def conclude_comparison(pair: Pair, workloads: Sequence[Workload], look: int) -> Comparison:
+    """The decision from recorded blocks alone; the same blocks give the same one."""
+    options = pair.setting.options
+    blocks = [pair.blocks.get(workload.uuid, []) for workload in workloads]
+    confidence = look_confidence(options.confidence, look)
+    decision: ComparisonDecision = "ambiguous"
+    ratio, ci, reason = None, None, ""
+    if pair.failure is not None:
+        name = pair.a.name if pair.failure.sha256 == pair.a.sha256 else pair.b.name
+        reason = f"{name}: {pair.failure.verdict.value}: {pair.failure.reason.detail}"
+    elif all(len(each) >= 2 for each in blocks):
+        interval = ratio_interval(blocks, confidence)
+        ratio, ci = interval.ratio, (interval.lo, interval.hi)
+        decision = decide(interval, options.margin)
+        reason = "" if decision != "ambiguous" else "the interval straddles the margin"
+    else:
+        reason = "fewer than two blocks of a workload"
+    rows = [_row(w, b, confidence) for w, b in zip(workloads, blocks, strict=True)]
+    return Comparison(
+        a=solution_ref(pair.a),
+        b=solution_ref(pair.b),
+        target=pair.setting.target.name,
+        epoch=str(pair.setting.environment["epoch"]),
+        ratio=ratio,
+        ci=ci,
+        confidence=options.confidence,
+        margin=options.margin,
+        decision=decision,
+        reason=reason,
+        a_mean_us=_mean(rows, "a_median_us"),
+        b_mean_us=_mean(rows, "b_median_us"),
+        workloads=tuple(rows),
+    )
+
+
+def _row(
+    workload: Workload, blocks: Sequence[PairedBlock], confidence: float
+) -> WorkloadComparison:
+    if len(blocks) < 2:
+        nothing: dict[str, Any] = {"a_median_us": None, "b_median_us": None, "ratio": None}
+        return WorkloadComparison(
+            uuid=workload.uuid, axes=workload.axes, ci=None, n=len(blocks), **nothing
+        )
+    interval = ratio_interval([blocks], confidence)
+    a_ns = sorted(ns for block in blocks for ns in block.a_ns)
+    b_ns = sorted(ns for block in blocks for ns in block.b_ns)
+    return WorkloadComparison(
+        uuid=workload.uuid,
+        axes=workload.axes,
+        a_median_us=_median_us(a_ns),
+        b_median_us=_median_us(b_ns),
+        ratio=interval.ratio,
+        ci=(interval.lo, interval.hi),
+        n=len(blocks),
+    )
+
+
+def _median_us(ordered_ns: Sequence[int]) -> float:
+    middle = len(ordered_ns) // 2
+    return (ordered_ns[middle] + ordered_ns[~middle]) / 2e3
+
+
+def _mean(rows: Sequence[WorkloadComparison], name: str) -> float | None:
+    values = [getattr(row, name) for row in rows]
+    return sum(values) / len(values) if values and None not in values else None
+
+
+def _most_uncertain(pair: Pair, workloads: Sequence[Workload], ratio: float) -> list[str]:
+    """The workloads that make up most of the variance and are not full."""
+    blocks = [pair.blocks[workload.uuid] for workload in workloads]
+    shares = spread(blocks, ratio)
+    ranked = sorted(zip(shares, workloads, blocks, strict=True), key=lambda x: -x[0])
+    half, gathered, chosen = sum(shares) * 0.8, 0.0, []
+    for share, workload, taken in ranked:
+        if len(taken) < pair.setting.options.blocks_max:
+            chosen.append(workload.uuid)
+        gathered += share
+        if gathered >= half and chosen:
+            break
+    return chosen

@@ -1,0 +1,255 @@
+"""What this machine can do: targets, tools, isolation, disk; and how to get what is missing.
+
+Everything is found without importing a GPU library: packages by their metadata, tools by
+running them with ``--version``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ._unshare_probe import NAMESPACES
+from .build._cubin import find_cuobjdump
+from .environ import cuda_home, cxx
+from .proc import run
+from .root import Root
+from .targets import Target, list_targets
+
+__all__ = ["Report", "TargetReport", "Tool", "examine", "find_program"]
+
+_VERSION = re.compile(r"\d+(?:\.\d+)+")
+_TIMEOUT_S = 20.0
+_LANDLOCK_CREATE_RULESET = 444
+_LANDLOCK_VERSION = 1
+_GPU_EXTRA = "for GPU targets: pip install -e '.[gpu]'"
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """One target on this machine."""
+
+    name: str
+    present: bool
+    can_build: bool
+    can_run: bool
+    reason: str
+    languages: tuple[str, ...]
+    """That can be built for it here."""
+    device: str
+    uuid: str
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program or package."""
+
+    name: str
+    kind: str
+    """``compiler``, ``timer``, ``profiler``, ``package`` or ``agent``."""
+    version: str
+    """Empty where it is missing or does not say."""
+    ok: bool
+    hint: str
+    """How to get it; empty if ok."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that was found."""
+
+    targets: tuple[TargetReport, ...]
+    tools: tuple[Tool, ...]
+    isolation: dict[str, Any]
+    disk: dict[str, Any]
+    platform: dict[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document of ``kopt doctor``."""
+        return asdict(self)
+
+
+class _Program(NamedTuple):
+    name: str
+    kind: str
+    hint: str
+
+
+class _Package(NamedTuple):
+    name: str
+    kind: str
+    hint: str
+
+
+_PROGRAMS = (
+    _Program("nvcc", "compiler", "for CUDA C++: install the CUDA toolkit, 12.8 or newer"),
+    _Program("ninja", "compiler", 'for binding = "torch": pip install ninja'),
+    _Program("ncu", "profiler", "for GPU counters: install Nsight Compute"),
+)
+_PACKAGES = (
+    _Package("torch", "package", "references and checks need it: pip install torch"),
+    _Package("apache-tvm-ffi", "package", "C++ solutions need it: pip install apache-tvm-ffi"),
+    _Package("numpy", "package", "statistics need it: pip install numpy"),
+    _Package("triton", "package", _GPU_EXTRA),
+    _Package("nvidia-cutlass-dsl", "package", _GPU_EXTRA),
+    _Package("cuda-bindings", "package", _GPU_EXTRA),
+    _Package("nvidia-ml-py", "package", _GPU_EXTRA),
+    _Package("flashinfer-bench", "package", "for kopt official: pip install -e '.[official]'"),
+    _Package("ray", "package", "for sweeps over machines: pip install -e '.[ray]'"),
+)
+
+
+def examine(root: Root | None = None) -> Report:
+    """Look at everything.
+
+    Args:
+        root: Its file system is the one whose space is reported; default: the working directory.
+    """
+    tools = tuple(_tools())
+    return Report(
+        targets=tuple(_target(target, tools) for target in list_targets()),
+        tools=tools,
+        isolation=_isolation(),
+        disk=_disk(root.path if root else Path.cwd()),
+        platform={
+            "python": platform.python_version(),
+            "system": f"{platform.system()} {platform.release()}",
+            "machine": platform.machine(),
+            "logical_processors": os.cpu_count(),
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "root": str(root.path) if root else None,
+            "root_found_by": root.found_by if root else None,
+        },
+    )
+
+
+def find_program(name: str, *, kind: str, hint: str, path: str | None = None) -> Tool:
+    """A program on the path and its version.
+
+    Args:
+        name: What to call it.
+        kind: See ``Tool``.
+        hint: How to get it.
+        path: Where it is, if that is known.
+    """
+    found = path or shutil.which(name)
+    if found is None:
+        return Tool(name, kind, "", ok=False, hint=hint)
+    done = run([found, "--version"], timeout_s=_TIMEOUT_S)
+    versions = _VERSION.findall(done.output)
+    return Tool(name, kind, max(versions, key=len) if versions else "", ok=True, hint="")
+
+
+def _tools() -> Iterator[Tool]:
+    compiler = cxx() or next((c for c in ("g++", "clang++") if shutil.which(c)), None)
+    missing = "for C++ solutions: install g++ or clang++, or set CXX"
+    yield find_program("c++", kind="compiler", hint=missing, path=_which(compiler))
+    home = cuda_home()
+    for program in _PROGRAMS:
+        in_toolkit = home / "bin" / program.name if home else None
+        path = str(in_toolkit) if in_toolkit and in_toolkit.is_file() else None
+        yield find_program(program.name, kind=program.kind, hint=program.hint, path=path)
+    yield find_program(
+        "cuobjdump",
+        kind="compiler",
+        hint="for register counts: install the CUDA toolkit, or triton",
+        path=find_cuobjdump(),
+    )
+    yield Tool("cpu", "timer", platform.python_version(), ok=True, hint="")
+    yield _package("cupti-python", "timer", _GPU_EXTRA)
+    torch = _package("torch", "profiler", "pip install torch")
+    yield Tool("torch.profiler", "profiler", torch.version, torch.ok, torch.hint)
+    for package in _PACKAGES:
+        yield _package(package.name, package.kind, package.hint)
+
+
+@cache
+def _nvcc_architectures() -> frozenset[str]:
+    """What the CUDA compiler here can compile for, as ``sm_90``."""
+    home = cuda_home()
+    path = str(home / "bin" / "nvcc") if home else shutil.which("nvcc")
+    if path is None or not Path(path).is_file():
+        return frozenset()
+    return frozenset(run([path, "--list-gpu-code"], timeout_s=_TIMEOUT_S).stdout.split())
+
+
+def _which(name: str | None) -> str | None:
+    return shutil.which(name) if name else None
+
+
+def _package(name: str, kind: str, hint: str) -> Tool:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Tool(name, kind, "", ok=False, hint=hint)
+    return Tool(name, kind, version, ok=True, hint="")
+
+
+def _target(target: Target, tools: tuple[Tool, ...]) -> TargetReport:
+    have = {tool.name: tool for tool in tools if tool.ok}
+    needs = {"python": "torch", "cpp": "c++"}
+    if target.kind == "cuda":
+        needs |= {"triton": "triton", "python": "nvidia-cutlass-dsl"}
+        # The compiler lists sm_90 and accepts sm_90a, the same with its own instructions.
+        if (target.arch or "").rstrip("af") in _nvcc_architectures():
+            needs["cuda"] = "nvcc"
+    languages = tuple(sorted(name for name, tool in needs.items() if tool in have))
+    presence = target.present()
+    obstacles = [] if presence.ok else [presence.reason]
+    if "torch" not in have:
+        obstacles.append("torch is not installed")
+    elif target.kind == "cuda" and presence.ok:
+        if have["torch"].version.endswith("+cpu"):
+            obstacles.append("the installed torch is a CPU build")
+        if "cupti-python" not in have:
+            obstacles.append("cupti-python is not installed")
+        if "cuda-bindings" not in have:
+            obstacles.append("cuda-bindings is not installed")
+    return TargetReport(
+        name=target.name,
+        present=presence.ok,
+        can_build=bool(languages),
+        can_run=not obstacles,
+        reason="; ".join(obstacles) or presence.reason,
+        languages=languages,
+        device=presence.device,
+        uuid=presence.uuid,
+    )
+
+
+def _isolation() -> dict[str, Any]:
+    if not sys.platform.startswith("linux"):
+        return {"note": "namespaces, Landlock and cgroups are features of Linux"}
+    done = run([sys.executable, "-P", "-m", "kopt_harness._unshare_probe"], timeout_s=_TIMEOUT_S)
+    mask = done.returncode if done.returncode > 0 else 0
+    granted = {name: bool(mask >> bit & 1) for bit, name in enumerate(NAMESPACES)}
+    version = 2 if Path("/sys/fs/cgroup/cgroup.controllers").is_file() else 1
+    return {
+        "namespaces": granted,
+        "landlock_abi": _landlock_abi(),
+        "other_uid": os.geteuid() == 0,
+        "cgroup_version": version if Path("/sys/fs/cgroup").is_dir() else None,
+        "cgroup_writable": os.access("/sys/fs/cgroup", os.W_OK),
+    }
+
+
+def _landlock_abi() -> int | None:
+    """Version of the kernel's Landlock interface; None where there is none."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    version = libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION)
+    return version if version > 0 else None
+
+
+def _disk(path: Path) -> dict[str, Any]:
+    usage = shutil.disk_usage(path)
+    return {"path": str(path), "free_bytes": usage.free, "total_bytes": usage.total}

@@ -1,0 +1,97 @@
+"""The one module that reads environment variables."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+from pathlib import Path
+
+__all__ = ["cuda_home", "cuda_visible_devices", "cxx", "kopt_root", "worker_environment"]
+
+_PASSED = (
+    "CC",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CXX",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_CORETYPE",  # set where the detected kernels are known to be wrong
+    "OPENBLAS_L2_SIZE",
+    "PATH",
+    "PYTHONPATH",
+    "TZ",
+)
+"""What a worker sees of the caller's environment: where tools and devices are, and no more."""
+
+_PRIVATE = {
+    "CUDA_CACHE_PATH": "cuda",
+    "CUTE_DSL_CACHE_DIR": "cute",
+    "TMPDIR": "tmp",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "torch-extensions",
+    "TRITON_CACHE_DIR": "triton",
+    "TVM_FFI_CACHE_DIR": "tvm-ffi",
+    "XDG_CACHE_HOME": "cache",
+}
+"""Folders below the worker's home, so that no cache is shared between solutions."""
+
+
+def kopt_root() -> Path | None:
+    """``$KOPT_ROOT``: the checkout to work in, where the command line names none."""
+    value = os.environ.get("KOPT_ROOT")
+    return Path(value).expanduser() if value else None
+
+
+def cuda_home() -> Path | None:
+    """The CUDA toolkit: ``$CUDA_HOME``, ``$CUDA_PATH``, or the one of the ``nvcc`` on the path."""
+    value = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if value:
+        return Path(value).expanduser()
+    default = Path("/usr/local/cuda")
+    if (default / "bin" / "nvcc").is_file():
+        return default
+    nvcc = shutil.which("nvcc")
+    return Path(nvcc).resolve().parents[1] if nvcc else None
+
+
+def cuda_visible_devices() -> str | None:
+    """``$CUDA_VISIBLE_DEVICES``: which GPUs CUDA shows; None shows all, "" shows none."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def cxx() -> str | None:
+    """``$CXX``: the C++ compiler that the user prefers."""
+    return os.environ.get("CXX") or None
+
+
+def worker_environment(home: Path) -> dict[str, str]:
+    """The whole environment of a worker process, and its private folders.
+
+    Args:
+        home: The worker's own folder; it and the cache folders below it are created.
+
+    Returns:
+        Variables from an allow-list, and ``HOME``, ``TMPDIR`` and caches below ``home``.
+    """
+    environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    environment.setdefault("PATH", os.defpath)
+    environment["HOME"] = str(home)
+    # A private HOME would hide packages that were installed with ``pip install --user``.
+    environment["PYTHONUSERBASE"] = site.getuserbase()
+    # Importing a built solution must not write into the build cache.
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    # As every Triton up to 3.9 compiles; 3.10 changes the default, and with it the numbers.
+    environment["TRITON_DEFAULT_FP_FUSION"] = "1"
+    # The log of a worker that is killed ends at its last line, not at its last full buffer.
+    environment["PYTHONUNBUFFERED"] = "1"
+    for name, folder in _PRIVATE.items():
+        path = home / folder
+        path.mkdir(parents=True, exist_ok=True)
+        environment[name] = str(path)
+    return environment

@@ -1,0 +1,230 @@
+"""Is a solution right, and how long does it take: the start of the harness.
+
+``evaluate`` builds a solution and checks it on workloads, one ledger unit a workload, so
+that an interrupted evaluation continues where it stopped. Checking is: for each of several
+distinct secret input sets, refill the arena, poison the outputs, call, compare both tiers;
+stress sets of the definition are always among them. ``kopt bench`` adds timed calls, each
+of them refilled, poisoned and compared as well, and calls with moved pointers afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kopt_harness.build import build_in_worker
+from kopt_harness.ledger import Ledger
+from kopt_harness.schema import (
+    BuildResult,
+    Evaluation,
+    Flag,
+    Phase,
+    Reason,
+    Solution,
+    SolutionRef,
+    TierResult,
+    Timing,
+    Verdict,
+    Workload,
+    WorkloadResult,
+)
+from kopt_harness.session import CallOutcome, CandidateFailedError, Session
+from kopt_harness.setting import Setting
+from kopt_harness.timed import TimedCalls
+
+__all__ = ["Progress", "build", "conclude", "evaluate", "evaluate_workload", "solution_ref"]
+
+Progress = Callable[[Workload, WorkloadResult], None]
+
+MAX_DEATHS = 3
+"""After so many crashes and timeouts a solution gets no further workload."""
+
+
+def evaluate(
+    setting: Setting,
+    solution: Solution,
+    workloads: Sequence[Workload],
+    ledger: Ledger,
+    *,
+    timed: bool = False,
+    progress: Progress | None = None,
+    session: Session | None = None,
+) -> Evaluation:
+    """Verdict of a solution on workloads.
+
+    Args:
+        setting: catalog, target and options.
+        solution: what to evaluate.
+        workloads: of the solution's definition.
+        ledger: completed workloads are taken from it and added to it.
+        timed: whether ``bench_calls`` timed calls follow the check of each workload.
+        progress: called after each workload.
+        session: a warm one to use; by default one is opened when it is needed.
+
+    Raises:
+        InfraError: the machine failed.
+        UnavailableError: a toolchain, timer or device is missing.
+    """
+    built = build(setting, solution)
+    if not built.ok:
+        return _not_built(setting, built)
+    definition = setting.catalog.resolve(solution.definition)
+    results: list[WorkloadResult] = []
+    own = session is None
+    session = session or Session(setting, definition, workloads)
+    try:
+        deaths = 0
+        for workload in workloads:
+            key = f"{'bench' if timed else 'check'}/{solution.sha256[:12]}/{workload.uuid}"
+            recorded = ledger.get(key)
+            if recorded is None:
+                result = evaluate_workload(setting, session, solution, built, workload, timed=timed)
+                ledger.put(key, result.model_dump(mode="json"))
+            else:
+                result = WorkloadResult.model_validate(recorded)
+            results.append(result)
+            if progress is not None:
+                progress(workload, result)
+            deaths += result.verdict in (Verdict.CRASH, Verdict.TIMEOUT)
+            if deaths >= MAX_DEATHS:
+                break
+        return conclude(setting, solution, results, isolation=session.isolation)
+    finally:
+        if own:
+            session.close()
+
+
+def build(setting: Setting, solution: Solution) -> BuildResult:
+    """Builds for the setting's target, or takes the build from the cache."""
+    definition = setting.catalog.resolve(solution.definition)
+    workload = setting.catalog.workloads(definition)[0]
+    return build_in_worker(
+        solution,
+        setting.target.name,
+        setting.build_cache,
+        definition=definition,
+        axes=workload.axes,
+        timeout_s=setting.options.build_timeout_s,
+    )
+
+
+def evaluate_workload(
+    setting: Setting,
+    session: Session,
+    solution: Solution,
+    built: BuildResult,
+    workload: Workload,
+    *,
+    timed: bool,
+) -> WorkloadResult:
+    """Checks, and with ``timed`` times, one workload; a fault becomes the verdict."""
+    tiers: dict[str, TierResult] = {}
+    trials, timing = 0, None
+    flags: tuple[Flag, ...] = ()
+    try:
+        session.bind(workload)
+        session.open(solution, built.path)
+        for number in check_sets(session, setting.options.trials):
+            outcome = session.call(solution.sha256, number, phase="check", timed=False, full=True)
+            tiers = _worse(tiers, outcome)
+            trials += 1
+        if timed:
+            timing, flags = _time_alone(setting, session, solution, workload)
+    except CandidateFailedError as error:
+        return WorkloadResult(
+            uuid=workload.uuid,
+            axes=workload.axes,
+            verdict=error.verdict,
+            phase=error.phase,
+            trials=trials,
+            reasons=(error.reason,),
+            tiers=error.tiers or tiers,
+        )
+    return WorkloadResult(
+        uuid=workload.uuid,
+        axes=workload.axes,
+        verdict=Verdict.PASS,
+        phase="bench" if timed else "check",
+        trials=trials,
+        flags=flags,
+        tiers=tiers,
+        timing=timing.document() if timing else None,
+    )
+
+
+def check_sets(session: Session, trials: int) -> list[int]:
+    """``trials`` sets of the first generator and one of every other; shared by candidates."""
+    numbers: list[int] = []
+    for position, generator in enumerate(session.generators):
+        numbers += session.sets(generator, trials if position == 0 else 1)
+    return numbers
+
+
+def conclude(
+    setting: Setting,
+    solution: Solution,
+    results: Sequence[WorkloadResult],
+    *,
+    isolation: dict[str, object],
+) -> Evaluation:
+    """The evaluation over all workloads."""
+    verdict = Verdict.combine(result.verdict for result in results)
+    deciding = [result for result in results if result.verdict == verdict]
+    phase: Phase = deciding[0].phase if deciding else "check"
+    reasons = tuple(r for result in deciding[:1] for r in result.reasons)
+    flags = {f.code: f for result in results for f in result.flags}
+    if setting.options.seed is not None:
+        detail = f"inputs were drawn from the public seed {setting.options.seed}"
+        flags["public-seed"] = Flag(code="public-seed", detail=detail)
+    return Evaluation(
+        solution=solution_ref(solution),
+        target=setting.target.name,
+        verdict=verdict,
+        phase=phase,
+        reasons=reasons if verdict != Verdict.PASS else (),
+        flags=tuple(flags.values()),
+        workloads=tuple(results),
+        isolation=dict(isolation),
+        environment=setting.environment,
+    )
+
+
+def solution_ref(solution: Solution) -> SolutionRef:
+    """Name and content of a solution."""
+    return SolutionRef(name=solution.name, definition=solution.definition, sha256=solution.sha256)
+
+
+def _time_alone(
+    setting: Setting, session: Session, solution: Solution, workload: Workload
+) -> tuple[Timing, tuple[Flag, ...]]:
+    calls = TimedCalls(setting, session, workload)
+    samples = calls.slot(solution.sha256, setting.options.bench_calls)
+    calls.moved_pointers(solution.sha256)
+    timing = calls.timing(samples)
+    return timing, calls.flags(solution.sha256)
+
+
+def _worse(tiers: dict[str, TierResult], outcome: CallOutcome) -> dict[str, TierResult]:
+    """Of each tier, the trial with the largest error; both have passed."""
+
+    def error(tier: TierResult) -> float:
+        return max((output.max_abs or 0.0 for output in tier.outputs), default=-1.0)
+
+    worst = dict(outcome.tiers)
+    for name, tier in tiers.items():
+        if name not in worst or error(tier) >= error(worst[name]):
+            worst[name] = tier
+    return worst
+
+
+def _not_built(setting: Setting, built: BuildResult) -> Evaluation:
+    lines = [line for line in built.log.splitlines() if line.strip()]
+    first = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
+    verdict = Verdict.TIMEOUT if built.timed_out else Verdict.CRASH
+    return Evaluation(
+        solution=built.solution,
+        target=setting.target.name,
+        verdict=verdict,
+        phase="build",
+        reasons=(Reason(code="build-failed", detail=first[:500] or "no compiler output"),),
+        environment=setting.environment,
+    )

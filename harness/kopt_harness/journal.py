@@ -1,0 +1,208 @@
+"""The journal of a run: append-only JSON lines, the truth from which all else is derived.
+
+One record is one completed unit: ``{"schema", "seq", "time", "key", "value"}``. A record is
+on disk (``fsync``) before ``put`` returns. A line that a crash left unfinished is cut off
+when the journal is opened again; damage anywhere else is an error, never skipped. One
+process writes at a time, held by a file lock that the kernel drops when the process dies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from filelock import FileLock
+from filelock import Timeout as LockTimeout
+
+from .atomic import sync_folder
+from .errors import InfraError, InvalidInputError, UsageError
+from .ledger import Ledger, ScopedLedger, dumps
+from .schema import SCHEMA_VERSION
+
+__all__ = ["Journal", "JournalRecord", "read_journal"]
+
+
+class JournalRecord(NamedTuple):
+    """One completed unit as it is on disk."""
+
+    seq: int
+    """Position in the file, from 0."""
+    time: str
+    """UTC, ISO 8601."""
+    key: str
+    value: dict[str, Any]
+
+
+class _Content(NamedTuple):
+    records: list[JournalRecord]
+    good_bytes: int
+    """Length of the file up to the end of the last whole record."""
+
+
+class Journal:
+    """An open journal; satisfies ``Ledger``. Use as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens for writing; creates the file where there is none.
+
+        Raises:
+            UsageError: If another process is writing it.
+            InvalidInputError: If a record other than the last cannot be read.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._lock = FileLock(path.with_name(path.name + ".lock"), timeout=0, thread_local=False)
+        # Worker pairs of one sweep complete units in threads of their own.
+        self._one_at_a_time = threading.Lock()
+        try:
+            self._lock.acquire()
+        except LockTimeout as error:
+            raise UsageError(
+                f"the run {path.parent.name!r} is being written by another process",
+                hint="wait until it ends, or look at it with: kopt status",
+            ) from error
+        try:
+            self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self) -> None:
+        is_new = not self.path.exists()
+        content = _Content([], 0) if is_new else _parse(self.path)
+        self._values = {record.key: dumps(record.value) for record in content.records}
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._end_bytes = content.good_bytes
+        self._broken = False
+        if is_new:
+            sync_folder(self.path.parent)
+        elif os.fstat(self._file).st_size != content.good_bytes:
+            os.ftruncate(self._file, content.good_bytes)
+            os.fsync(self._file)
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """The value of a completed unit; None if it is not complete."""
+        text = self._values.get(key)
+        return None if text is None else json.loads(text)
+
+    def put(self, key: str, value: dict[str, Any]) -> None:
+        """Appends one record; it is durable when this returns.
+
+        Raises:
+            ValueError: If the key is taken already, or the value is not JSON.
+            InfraError: If the disk refuses it; the journal stays readable.
+        """
+        with self._one_at_a_time:
+            self._append(key, value)
+
+    def _append(self, key: str, value: dict[str, Any]) -> None:
+        if key in self._values:
+            raise ValueError(f"the unit {key!r} was completed already")
+        if self._broken:
+            raise InfraError(
+                f"the journal {str(self.path)!r} failed before and takes no more records",
+                hint="continue with: kopt resume",
+            )
+        text = dumps(value)
+        head = {
+            "schema": SCHEMA_VERSION,
+            "seq": len(self._values),
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "key": key,
+        }
+        line = f'{dumps(head)[:-1]},"value":{text}}}\n'.encode()
+        # Set until the record is whole: a signal in between must not let another one follow.
+        self._broken = True
+        try:
+            self._write(line)
+        except OSError as error:
+            raise InfraError(
+                f"cannot write the journal {str(self.path)!r}: {error.strerror}",
+                hint="make room on the disk, then continue with: kopt resume",
+            ) from error
+        self._end_bytes += len(line)
+        self._values[key] = text
+        self._broken = False
+
+    def _write(self, line: bytes) -> None:
+        try:
+            written = 0
+            while written < len(line):
+                written += os.write(self._file, line[written:])
+            os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self._end_bytes)
+            raise
+
+    def scoped(self, prefix: str) -> Ledger:
+        """A view with ``prefix/`` before every key."""
+        return ScopedLedger(self, prefix)
+
+    def keys(self) -> tuple[str, ...]:
+        """Keys of all completed units, in the order of completion."""
+        return tuple(self._values)
+
+    def close(self) -> None:
+        """Gives the file and the lock back; may be called twice."""
+        if self._lock.is_locked:
+            os.close(self._file)
+            self._lock.release()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_journal(path: Path) -> tuple[JournalRecord, ...]:
+    """All whole records, without the lock: also of a run that is being written.
+
+    Raises:
+        InvalidInputError: If a record other than the last cannot be read.
+    """
+    return tuple(_parse(path).records) if path.exists() else ()
+
+
+def _parse(path: Path) -> _Content:
+    data = path.read_bytes()
+    records: list[JournalRecord] = []
+    offset = 0
+    while offset < len(data):
+        end = data.find(b"\n", offset)
+        is_last = end < 0 or end == len(data) - 1
+        record = None if end < 0 else _parse_line(data[offset:end], len(records))
+        if record is None:
+            if not is_last:
+                raise InvalidInputError(
+                    f"record {len(records)} of the journal {str(path)!r} is damaged",
+                    hint="restore the file from a backup, or start a new run",
+                )
+            break
+        records.append(record)
+        offset = end + 1
+    return _Content(records, offset)
+
+
+def _parse_line(line: bytes, seq: int) -> JournalRecord | None:
+    """The record, or None where the line is not a whole record at its place."""
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(data, dict):
+        return None
+    if data.get("schema") != SCHEMA_VERSION:
+        raise InvalidInputError(
+            f"the journal has a record of schema {data.get('schema')!r}, this is schema "
+            f"{SCHEMA_VERSION}",
+            hint="read it with the version of kopt that wrote it",
+        )
+    key, value = data.get("key"), data.get("value")
+    if data.get("seq") != seq or not isinstance(key, str) or not isinstance(value, dict):
+        return None
+    return JournalRecord(seq=seq, time=str(data.get("time")), key=key, value=value)

@@ -1,0 +1,149 @@
+"""The harness on this machine, as the controller sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kopt_harness.catalog import Catalog
+from kopt_harness.evaluate import build, solution_ref
+from kopt_harness.gate import gate
+from kopt_harness.ledger import Ledger
+from kopt_harness.options import MeasureOptions
+from kopt_harness.root import Root
+from kopt_harness.schema import (
+    GateResult,
+    Profile,
+    ProfiledKernel,
+    Solution,
+    SweepResult,
+    Workload,
+)
+from kopt_harness.session import Session
+from kopt_harness.setting import Setting
+from kopt_harness.sweep import sweep
+
+__all__ = ["LocalHarness"]
+
+
+class LocalHarness:
+    """Keeps one warm session for each definition, large enough for all its workloads."""
+
+    def __init__(
+        self,
+        root: Root,
+        catalog: Catalog,
+        target: str,
+        options: MeasureOptions,
+        *,
+        profiler: str = "torch",
+        notify: Callable[[str], None] | None = None,
+    ) -> None:
+        del root
+        self._setting = Setting.here(catalog, target, options)
+        self._profiler = profiler
+        self._notify = notify or _say_nothing
+        self._sessions: dict[str, Session] = {}
+        self.target = target
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What results depend on; ``epoch`` names the state of the device."""
+        return self._setting.environment
+
+    def profile(self, solution: Solution, workload: Workload, ledger: Ledger) -> Profile:
+        """Profiles one call; a ledger unit."""
+        key = f"profile/{solution.sha256[:12]}/{workload.uuid}/{self._profiler}"
+        record = ledger.get(key)
+        if record is None:
+            record = self._profile(solution, workload).model_dump(mode="json")
+            ledger.put(key, record)
+        return Profile.model_validate(record)
+
+    def gate(
+        self,
+        candidate: Solution,
+        incumbent: Solution,
+        workloads: Sequence[Workload],
+        ledger: Ledger,
+    ) -> GateResult:
+        """See ``kopt_harness.gate``."""
+        session = self._session(candidate)
+        self._notify(f"gate: {candidate.name} on {len(workloads)} workloads")
+        try:
+            return gate(self._setting, candidate, incumbent, workloads, ledger, session=session)
+        finally:
+            if candidate.sha256 != incumbent.sha256:
+                session.discard(candidate.sha256)
+
+    def sweep(
+        self,
+        candidate: Solution,
+        incumbent: Solution,
+        workloads: Sequence[Workload],
+        ledger: Ledger,
+    ) -> SweepResult:
+        """See ``kopt_harness.sweep``."""
+        self._notify(f"sweep: {candidate.name} on {len(workloads)} workloads")
+
+        def progress(workload: Workload, result: Any) -> None:
+            self._notify(
+                f"sweep: {candidate.name}, workload {workload.index}: {result.verdict.value}"
+            )
+
+        return sweep(
+            self._setting,
+            candidate,
+            incumbent,
+            workloads,
+            ledger,
+            session=self._session(candidate),
+            progress=progress,
+        )
+
+    def close(self) -> None:
+        """Ends all workers."""
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+
+    @property
+    def phases_ns(self) -> dict[str, int]:
+        """Wall time by phase over all sessions."""
+        total: dict[str, int] = {}
+        for session in self._sessions.values():
+            for name, ns in session.phases_ns.items():
+                total[name] = total.get(name, 0) + ns
+        return total
+
+    def _session(self, solution: Solution) -> Session:
+        catalog = self._setting.catalog
+        definition = catalog.resolve(solution.definition)
+        if definition.name not in self._sessions:
+            workloads = catalog.workloads(definition)
+            self._sessions[definition.name] = Session(self._setting, definition, workloads)
+        return self._sessions[definition.name]
+
+    def _profile(self, solution: Solution, workload: Workload) -> Profile:
+        self._notify(f"profile: {solution.name}, workload {workload.index}")
+        session = self._session(solution)
+        built = build(self._setting, solution)
+        session.bind(workload)
+        session.open(solution, built.path)
+        number = session.sets(next(iter(session.generators)), 1, reference=False)[0]
+        found = session.profile(solution.sha256, number, self._profiler)
+        return Profile(
+            profiler=self._profiler,
+            solution=solution_ref(solution),
+            target=self.target,
+            uuid=workload.uuid,
+            axes=workload.axes,
+            total_us=found["total_us"],
+            kernels=tuple(ProfiledKernel.model_validate(k) for k in found["kernels"]),
+            launches=found["launches"],
+            notes=tuple(found["notes"]),
+        )
+
+
+def _say_nothing(text: str) -> None:
+    """Progress goes nowhere."""

@@ -1,0 +1,46 @@
+"""How much is measured, and when a comparison is decided: declared once, here."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from kopt_harness.schema import CacheState, Model, Timer
+
+__all__ = ["MeasureOptions"]
+
+
+class MeasureOptions(Model):
+    """Budgets and rules of checking and timing."""
+
+    trials: int = Field(default=3, ge=1)
+    """Distinct ``typical`` input sets that are checked on a workload."""
+    seed: int | None = None
+    """A fixed public seed, for debugging only: such results cannot promote."""
+    workers: int = Field(default=1, ge=1)
+    """Ceiling of worker pairs that check at the same time."""
+    timer: Timer | None = None
+    """Null: the target's own."""
+    cache: CacheState = "cold"
+    bench_calls: int = Field(default=20, ge=1)
+    """Timed calls of one solution alone (``bench``)."""
+    calls_per_slot: int = Field(default=2, ge=1)
+    """Timed calls in each of the four slots of an ABBA block."""
+    blocks_min: int = Field(default=3, ge=2)
+    """Blocks of each workload before a decision."""
+    blocks_max: int = Field(default=8, ge=2)
+    """Blocks of one workload at most."""
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    """Of the interval of the ratio, over all looks at the data."""
+    margin: float = Field(default=0.02, ge=0, lt=1)
+    """Relative difference that counts as the same; a promotion must beat it."""
+    pool: int = Field(default=3, ge=1)
+    """Input sets that timed calls choose from, beside one that was never used before."""
+    call_timeout_s: float = Field(default=60.0, gt=0)
+    """One call of a candidate."""
+    judge_timeout_s: float = Field(default=300.0, gt=0)
+    """One request to the judge: drawing inputs, a reference, a comparison."""
+    build_timeout_s: float = Field(default=300.0, gt=0)
+    budget_s: float = Field(default=600.0, gt=0)
+    """Wall time of one comparison; when it ends undecided the answer is ``ambiguous``."""
+    max_output_bytes: int = Field(default=2 << 30, gt=0)
+    """Workloads with larger arenas than this are not timed on a CPU."""

@@ -1,0 +1,251 @@
+"""The one module that owns ``subprocess``: run a program, capture it, and end all of it.
+
+Covered: output is captured up to a cap (its beginning and its end are kept), a time limit,
+and the end of everything that the program started in its own session or below itself. Not
+covered: a descendant that left the session and whose parents have ended; whoever runs
+untrusted code in a worker adds a subreaper or a PID namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+__all__ = ["Completed", "Worker", "run", "start"]
+
+_CHUNK_BYTES = 65536
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A program that has ended."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    """Negative: the signal that ended it."""
+    stdout: str
+    stderr: str
+    """Empty where the two were merged."""
+    seconds: float
+    timed_out: bool = False
+    truncated: bool = False
+    """Whether output beyond the cap was left out."""
+
+    @property
+    def ok(self) -> bool:
+        """Ended by itself, with exit code 0."""
+        return self.returncode == 0 and not self.timed_out
+
+    @property
+    def output(self) -> str:
+        """Everything it printed: standard output, then standard error."""
+        return "\n".join(part for part in (self.stdout, self.stderr) if part)
+
+
+class _Capture:
+    """The beginning and the end of a stream, within a cap."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._half = max(1, max_bytes // 2)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._left_out = 0
+
+    @property
+    def truncated(self) -> bool:
+        return self._left_out > 0
+
+    def add(self, data: bytes) -> None:
+        room = self._half - len(self._head)
+        self._head += data[:room] if room > 0 else b""
+        self._tail += data[max(room, 0) :]
+        excess = len(self._tail) - self._half
+        if excess > 0:
+            self._left_out += excess
+            del self._tail[:excess]
+
+    def text(self) -> str:
+        gap = f"\n... {self._left_out} bytes left out ...\n".encode() if self._left_out else b""
+        return bytes(self._head + gap + self._tail).decode(errors="replace")
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    timeout_s: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    max_output_bytes: int = 1 << 20,
+    stdin: bytes = b"",
+    pass_fds: Sequence[int] = (),
+    merge: bool = False,
+) -> Completed:
+    """Run a program to its end, or to the end of its time.
+
+    Args:
+        argv: Program and arguments.
+        timeout_s: Wall-clock limit; past it the program and its descendants are killed.
+        cwd: Working directory.
+        env: Its whole environment; None inherits the caller's.
+        max_output_bytes: Kept of each stream.
+        stdin: What it reads; it never shares the caller's terminal.
+        pass_fds: Descriptors that it inherits, besides the three standard ones.
+        merge: Whether standard error goes into ``stdout``, in the order of writing.
+
+    Returns:
+        Exit code and output; a failure of the program is not an exception.
+
+    Raises:
+        FileNotFoundError: ``argv[0]`` is not there.
+    """
+    command = tuple(str(part) for part in argv)
+    started = time.monotonic()
+    with tempfile.TemporaryFile() as source:
+        source.write(stdin)
+        source.seek(0)
+        process = subprocess.Popen(
+            command,
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if merge else subprocess.PIPE,
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+        )
+    captures = {
+        stream: _Capture(max_output_bytes)
+        for stream in (process.stdout, process.stderr)
+        if stream is not None
+    }
+    try:
+        ended = _follow(process, captures, started + timeout_s)
+    finally:
+        _end(process)
+        for stream, capture in captures.items():
+            _drain(stream, capture)
+            stream.close()
+    texts = [capture.text() for capture in captures.values()]
+    return Completed(
+        argv=command,
+        returncode=process.returncode,
+        stdout=texts[0],
+        stderr=texts[1] if len(texts) > 1 else "",
+        seconds=time.monotonic() - started,
+        timed_out=not ended,
+        truncated=any(capture.truncated for capture in captures.values()),
+    )
+
+
+class Worker:
+    """A long-lived program in a session of its own; its output goes to a log file."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """Process id, which is also that of its session."""
+        return self._process.pid
+
+    def ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return _has_ended(self._process)
+
+    def kill(self) -> int:
+        """Ends it and everything below it; returns the exit code, negative for a signal."""
+        _end(self._process)
+        return self._process.returncode
+
+
+def start(
+    argv: Sequence[str | Path],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    pass_fds: Sequence[int],
+    log: Path,
+) -> Worker:
+    """Start a program that is spoken to over inherited descriptors.
+
+    Args:
+        argv: Program and arguments.
+        cwd: Working directory.
+        env: Its whole environment.
+        pass_fds: Descriptors that it inherits, besides the three standard ones.
+        log: File that its standard output and error are appended to.
+    """
+    with log.open("ab") as sink:
+        process = subprocess.Popen(
+            tuple(str(part) for part in argv),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=dict(env),
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+        )
+    return Worker(process)
+
+
+def _follow(
+    process: subprocess.Popen[bytes], captures: Mapping[IO[bytes], _Capture], deadline: float
+) -> bool:
+    """Read until the program ends (true) or its time does (false)."""
+    with selectors.DefaultSelector() as selector:
+        for stream in captures:
+            os.set_blocking(stream.fileno(), False)
+            selector.register(stream, selectors.EVENT_READ)
+        while not _has_ended(process):
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return False
+            if not selector.get_map():  # it closed its output and goes on, or is about to end
+                time.sleep(min(remaining, 0.002))
+                continue
+            for key, _ in selector.select(min(remaining, _POLL_S)):
+                data = os.read(key.fd, _CHUNK_BYTES)
+                if data:
+                    captures[key.fileobj].add(data)  # type: ignore[index]
+                else:
+                    selector.unregister(key.fileobj)
+    return True
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it has ended; it stays a zombie, so that its process group cannot be reused."""
+    flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+    return os.waitid(os.P_PID, process.pid, flags) is not None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of its session and of its descendants, and reap it."""
+    descendants: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        descendants = psutil.Process(process.pid).children(recursive=True)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for descendant in descendants:
+        with contextlib.suppress(psutil.Error):
+            descendant.kill()
+    process.wait()
+
+
+def _drain(stream: IO[bytes], capture: _Capture) -> None:
+    """Read what is already in the pipe; a process that got away may hold it open for ever."""
+    with contextlib.suppress(BlockingIOError):
+        while data := os.read(stream.fileno(), _CHUNK_BYTES):
+            capture.add(data)

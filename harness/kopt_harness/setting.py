@@ -1,0 +1,103 @@
+"""Where and how something is measured: catalog, target, options, and the environment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from kopt_harness import __version__
+from kopt_harness.bench.timers import default_timer
+from kopt_harness.catalog import Catalog
+from kopt_harness.conditions import gpu_driver
+from kopt_harness.options import MeasureOptions
+from kopt_harness.targets import Target, get_target, require_present
+
+__all__ = ["Setting"]
+
+_PACKAGES = ("torch", "triton", "apache-tvm-ffi", "nvidia-cutlass-dsl", "cupti-python", "numpy")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything but the solutions and the workloads."""
+
+    catalog: Catalog
+    target: Target
+    options: MeasureOptions
+
+    @classmethod
+    def here(cls, catalog: Catalog, target: str, options: MeasureOptions) -> Setting:
+        """The setting for a target that must be in this machine.
+
+        Raises:
+            NotFoundError: no such target.
+            UnavailableError: this machine does not have it.
+        """
+        chosen = get_target(target)
+        require_present(chosen)
+        return cls(catalog, chosen, options)
+
+    @property
+    def timer(self) -> str:
+        """Name of the timer."""
+        return self.options.timer or default_timer(self.target.kind)
+
+    @property
+    def device_id(self) -> str:
+        """GPU UUID, or ``cpu``: what a lease is taken on."""
+        return self.target.present().uuid or "cpu"
+
+    @property
+    def worker_variables(self) -> dict[str, str]:
+        """What makes the target's device the first that a worker sees."""
+        uuid = self.target.present().uuid
+        return {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
+
+    @property
+    def l2_bytes(self) -> int | None:
+        """Size of the cache that a cold call must not hit."""
+        figure = self.target.l2_bytes
+        return None if figure is None else int(figure.value)
+
+    @property
+    def build_cache(self) -> Path:
+        """Folder of built solutions."""
+        return self.catalog.root.local / "build"
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """What a result depends on beside the solution; ``epoch`` names the device's state."""
+        presence = self.target.present()
+        device = {
+            "device": presence.device,
+            "gpu_uuid": presence.uuid or None,
+            "driver": gpu_driver() if presence.uuid else None,
+            "boot_id": _BOOT_ID.read_text().strip() if _BOOT_ID.is_file() else None,
+        }
+        software = {name: _version(name) for name in _PACKAGES}
+        return {
+            "epoch": hashlib.sha256(json.dumps(device).encode()).hexdigest()[:12],
+            "kopt": __version__,
+            "python": platform.python_version(),
+            "system": f"{platform.system()} {platform.release()}",
+            "cores": os.cpu_count(),
+            "timer": self.timer,
+            "cache": self.options.cache,
+            **device,
+            "packages": {name: version for name, version in software.items() if version},
+        }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,149 @@
+"""Every workload: full correctness, and the candidate against the incumbent, paired.
+
+With one worker a workload is checked and timed in one visit, so that its inputs are drawn
+once. With more, worker pairs check workloads side by side first and timing follows alone,
+because timing shares its device with nothing else that is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+import psutil
+
+from kopt_harness.compare import Pair, compare_pair
+from kopt_harness.evaluate import MAX_DEATHS, Progress, conclude, evaluate
+from kopt_harness.layout import Arena
+from kopt_harness.lease import device_lease
+from kopt_harness.ledger import Ledger
+from kopt_harness.schema import (
+    Evaluation,
+    Solution,
+    SweepResult,
+    Verdict,
+    Workload,
+    WorkloadResult,
+)
+from kopt_harness.session import Session
+from kopt_harness.setting import Setting
+from kopt_harness.timings import with_pair
+
+__all__ = ["admitted_workers", "sweep"]
+
+_WORKER_BYTES = 1 << 30
+"""Resident memory of a judge and a candidate beside their tensors, estimated."""
+
+
+def sweep(
+    setting: Setting,
+    candidate: Solution,
+    incumbent: Solution | None,
+    workloads: Sequence[Workload],
+    ledger: Ledger,
+    *,
+    session: Session | None = None,
+    progress: Progress | None = None,
+) -> SweepResult:
+    """Checks every workload, and with an incumbent compares both on all of them.
+
+    Args:
+        setting: catalog, target and options.
+        candidate: what is swept.
+        incumbent: what it is compared with; None checks only.
+        workloads: all of the definition, for a sweep that can promote.
+        ledger: completed units.
+        session: a warm one whose arena fits; one is opened by default.
+        progress: called after each checked workload.
+    """
+    definition = setting.catalog.resolve(candidate.definition)
+    own = session is None
+    session = session or Session(setting, definition, workloads)
+    pair: Pair | None = None
+    try:
+        if setting.options.workers > 1:
+            evaluation = _check_in_parallel(setting, candidate, workloads, ledger, progress)
+        elif incumbent is not None:
+            pair = Pair.of(setting, session, ledger, incumbent, candidate)
+            evaluation = _visit(pair, workloads, progress)
+        else:
+            evaluation = evaluate(
+                setting, candidate, workloads, ledger, session=session, progress=progress
+            )
+        complete = len(evaluation.workloads) == len(workloads)
+        if evaluation.verdict != Verdict.PASS or incumbent is None:
+            return SweepResult(evaluation=evaluation, comparison=None, complete=complete)
+        pair = pair or Pair.of(setting, session, ledger, incumbent, candidate)
+        comparison = compare_pair(pair, workloads)
+        evaluation = with_pair(evaluation, pair)
+        complete = complete and all(len(pair.blocks.get(w.uuid, ())) >= 2 for w in workloads)
+    finally:
+        if own:
+            session.close()
+    return SweepResult(evaluation=evaluation, comparison=comparison, complete=complete)
+
+
+def admitted_workers(setting: Setting, workloads: Sequence[Workload], solution: Solution) -> int:
+    """How many worker pairs fit into the memory that is free now, at most ``workers``."""
+    definition = setting.catalog.resolve(solution.definition)
+    largest = max(Arena.for_workloads(definition, [w]).nbytes for w in workloads)
+    sets = setting.options.trials + 3
+    each = _WORKER_BYTES + largest * (1 + 2 * sets)
+    free = int(psutil.virtual_memory().available * 0.8)
+    return max(1, min(setting.options.workers, free // each, len(workloads)))
+
+
+def _visit(pair: Pair, workloads: Sequence[Workload], progress: Progress | None) -> Evaluation:
+    """Checks and times each workload while its inputs are there; stops timing at a fault."""
+    setting, candidate = pair.setting, pair.b
+    results: list[WorkloadResult] = []
+    with device_lease(setting.device_id):
+        for workload in workloads:
+            one = evaluate(setting, candidate, [workload], pair.ledger, session=pair.session)
+            if not one.workloads:
+                return one
+            results += one.workloads
+            if progress is not None:
+                progress(workload, one.workloads[0])
+            verdicts = [result.verdict for result in results]
+            if verdicts.count(Verdict.CRASH) + verdicts.count(Verdict.TIMEOUT) >= MAX_DEATHS:
+                break
+            if set(verdicts) == {Verdict.PASS} and pair.failure is None:
+                pair.measure(workload, setting.options.blocks_min)
+    evaluation = conclude(setting, candidate, results, isolation=pair.session.isolation)
+    return with_pair(evaluation, pair)
+
+
+def _check_in_parallel(
+    setting: Setting,
+    candidate: Solution,
+    workloads: Sequence[Workload],
+    ledger: Ledger,
+    progress: Progress | None,
+) -> Evaluation:
+    """Worker pairs take workloads from one queue; each has a judge of its own."""
+    definition = setting.catalog.resolve(candidate.definition)
+    queue: SimpleQueue[Workload] = SimpleQueue()
+    for workload in workloads:
+        queue.put(workload)
+    found: dict[str, Evaluation] = {}
+
+    def work(number: int) -> None:
+        with Session(setting, definition, workloads, seed_salt=number) as session:
+            while not queue.empty():
+                workload = queue.get()
+                one = evaluate(setting, candidate, [workload], ledger, session=session)
+                found[workload.uuid] = one
+                if progress is not None and one.workloads:
+                    progress(workload, one.workloads[0])
+
+    count = admitted_workers(setting, workloads, candidate)
+    with ThreadPoolExecutor(count) as pool:
+        for done in [pool.submit(work, number) for number in range(count)]:
+            done.result()
+    first = next(iter(found.values()))
+    results = [r for w in workloads for r in found[w.uuid].workloads]
+    if not results:
+        return first
+    return conclude(setting, candidate, results, isolation=first.isolation)

@@ -1,0 +1,135 @@
+"""The candidate process: the built solution, the shim that calls it, the timer.
+
+Run as ``python -P -m kopt_harness.worker.candidate PARENT_PID CHANNEL_FD ARENA_FD``. It
+never holds seeds, expected outputs or the verdict; the numbers that it sends are claims.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from kopt_harness.bench.timers import Timer, make_timer
+from kopt_harness.build.loading import load
+from kopt_harness.layout import Arena
+from kopt_harness.schema import Definition, Solution
+
+from .devices import Device, open_device
+from .limits import isolate_candidate
+from .phases import Phases
+from .serve import serve
+from .shim import BadOutputError, Call
+from .wire import Channel
+
+__all__ = ["Candidate", "main"]
+
+
+class Candidate:
+    """Serves one solution, warm over all workloads of its definition."""
+
+    def __init__(self, channel: Channel, arena_fd: int, isolation: dict[str, Any]) -> None:
+        self._channel = channel
+        self._arena_fd = arena_fd
+        self._isolation = isolation
+        self._phases = Phases()
+        self._device: Device
+        self._definition: Definition
+        self._solution: Solution
+        self._timer: Timer
+        self._function: Any = None
+
+    def open(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Opens the device and maps the judge's arena; loads no candidate code yet."""
+        with self._phases("open"):
+            self._definition = Definition.model_validate(request["definition"])
+            self._solution = Solution.model_validate(request["solution"])
+            self._device = open_device(request["device_kind"], index=request["device_index"])
+            arena = Arena.model_validate(request["arena"])
+            self._device.attach(arena, self._arena_fd, request["export"])
+            self._timer = make_timer(
+                request["timer"],
+                cache=request["cache"],
+                torch_device=self._device.torch_device,
+                l2_bytes=request["l2_bytes"],
+            )
+        return self._answer(isolation=self._isolation, flush_bytes=self._timer.flush_bytes)
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Imports the built solution."""
+        with self._phases("load"):
+            self._function = load(Path(request["build"]), self._solution)
+        return self._answer()
+
+    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One call on what the judge has put into the arena; timed or not.
+
+        A timed call first sends ``flushed``, so that the orchestrator can hold its own
+        clock against the claim.
+        """
+        call = self._bind(request)
+        answer: dict[str, Any] = {}
+        if request["timed"]:
+            with self._phases("flush"):
+                self._timer.flush()
+            self._channel.send("flushed")
+            with self._phases("call"):
+                sample = self._timer.measure(call)
+            answer = {"ns": sample.ns, "details": sample.details}
+        else:
+            with self._phases("call"):
+                call.run()
+                self._device.synchronize()
+        try:
+            with self._phases("deliver"):
+                call.deliver()
+                self._device.synchronize()
+        except BadOutputError as error:
+            answer["bad_output"] = str(error)
+        return self._answer(**answer)
+
+    def profile(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Runs the call under a profiler of this process."""
+        from kopt_harness.profile import run_profiler
+
+        call = self._bind(request)
+        with self._phases("profile"):
+            found = run_profiler(request["profiler"], call, self._device)
+        return self._answer(**found)
+
+    def _bind(self, request: dict[str, Any]) -> Call:
+        axes, shifts, scalars = request["axes"], request["shifts"], request["scalars"]
+        given = {
+            s.name: self._device.tensor(s.name, s.shape, s.dtype, shifts[s.name])
+            for s in self._definition.input_shapes(axes)
+            if s.name not in scalars
+        } | scalars
+        outputs = [
+            self._device.tensor(s.name, s.shape, s.dtype, shifts[s.name])
+            for s in self._definition.output_shapes(axes)
+        ]
+        return Call(
+            self._function,
+            self._definition,
+            axes,
+            inputs=[given[name] for name in self._definition.inputs],
+            outputs=outputs,
+            destination_passing=self._solution.spec.destination_passing_style,
+        )
+
+    def _answer(self, **fields: Any) -> dict[str, Any]:
+        return {**fields, "phases": self._phases.take()}
+
+
+def main() -> None:
+    """Serves requests until the orchestrator closes the channel."""
+    parent_pid, channel_fd, arena_fd = (int(word) for word in sys.argv[1:4])
+    isolation = isolate_candidate(parent_pid)
+    channel = Channel.from_fd(channel_fd)
+    candidate = Candidate(channel, arena_fd, isolation)
+    names = ("open", "load", "call", "profile")
+    serve(channel, {name: getattr(candidate, name) for name in names})
+
+
+if __name__ == "__main__":
+    main()

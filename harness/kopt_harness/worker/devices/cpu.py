@@ -1,0 +1,71 @@
+"""Shared memory of the CPU: one anonymous file, mapped by judge and candidates."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import platform
+from typing import Any
+
+from kopt_harness.layout import RED_ZONE_BYTES, SHIFT_STEP_BYTES, Arena, Slot
+
+__all__ = ["CpuDevice", "create"]
+
+
+class CpuDevice:
+    """Tensors are views of the mapping; each is a storage of its own."""
+
+    torch_device = "cpu"
+
+    def __init__(self) -> None:
+        self._map: mmap.mmap | None = None
+        self._slots: dict[str, Slot] = {}
+
+    def create(self, arena: Arena, fd: int) -> dict[str, Any]:
+        """Sizes the file; a larger arena than before keeps nothing of the old contents."""
+        os.ftruncate(fd, arena.nbytes)
+        self._open(arena, fd)
+        return {"nbytes": arena.nbytes}
+
+    def attach(self, arena: Arena, fd: int, export: dict[str, Any]) -> None:
+        """Maps what the judge has sized."""
+        del export
+        self._open(arena, fd)
+
+    def slot_bytes(self, name: str) -> Any:
+        """The whole slot, red zones included."""
+        import torch
+
+        slot = self._slots[name]
+        return torch.frombuffer(self._map, dtype=torch.uint8, count=slot.nbytes, offset=slot.offset)
+
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: str, shift: int) -> Any:
+        """A view of the mapping."""
+        import torch
+
+        type_ = getattr(torch, dtype)
+        numel = 1
+        for extent in shape:
+            numel *= extent
+        if numel == 0:
+            return torch.empty(shape, dtype=type_)
+        offset = self._slots[name].offset + RED_ZONE_BYTES + shift * SHIFT_STEP_BYTES
+        flat = torch.frombuffer(self._map, dtype=type_, count=numel, offset=offset)
+        return flat.view(shape)
+
+    def synchronize(self) -> None:
+        """Nothing is asynchronous here."""
+
+    def name(self) -> str:
+        """Architecture of the processor; the orchestrator records its model."""
+        return platform.machine()
+
+    def _open(self, arena: Arena, fd: int) -> None:
+        self._map = mmap.mmap(fd, arena.nbytes)
+        self._slots = arena.by_name()
+
+
+def create(index: int) -> CpuDevice:
+    """The only CPU there is."""
+    del index
+    return CpuDevice()

@@ -1,0 +1,114 @@
+"""Device memory shared by CUDA IPC: one exported allocation for each tensor.
+
+An IPC handle exports a whole allocation, so each slot is a ``cudaMalloc`` of its own,
+rounded up to 2 MiB. Measured to work between processes on an H200 with driver 580.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kopt_harness.errors import InfraError
+from kopt_harness.layout import RED_ZONE_BYTES, SHIFT_STEP_BYTES, Arena, Slot
+
+__all__ = ["CudaDevice", "create"]
+
+_GRANULE_BYTES = 2 << 20
+
+
+class _Exposed:
+    """Hands a raw device pointer to PyTorch without a copy."""
+
+    def __init__(self, pointer: int, nbytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "data": (pointer, False),
+            "shape": (nbytes,),
+            "strides": None,
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+class CudaDevice:
+    """One GPU of this process; the primary context is PyTorch's."""
+
+    def __init__(self, index: int) -> None:
+        import torch
+        from cuda.bindings import runtime
+
+        self.torch_device = f"cuda:{index}"
+        self._runtime = runtime
+        torch.cuda.set_device(index)
+        torch.cuda.init()
+        torch.zeros(1, device=self.torch_device)
+        self._slots: dict[str, Slot] = {}
+        self._bytes: dict[str, Any] = {}
+
+    def create(self, arena: Arena, fd: int) -> dict[str, Any]:
+        """Allocates one block a slot and exports each."""
+        del fd
+        handles = {}
+        for slot in arena.slots:
+            nbytes = -(-slot.nbytes // _GRANULE_BYTES) * _GRANULE_BYTES
+            pointer = int(self._ok(self._runtime.cudaMalloc(nbytes)))
+            handle = self._ok(self._runtime.cudaIpcGetMemHandle(pointer))
+            handles[slot.name] = bytes(handle.reserved).hex()
+            self._keep(slot, pointer)
+        return {"handles": handles}
+
+    def attach(self, arena: Arena, fd: int, export: dict[str, Any]) -> None:
+        """Opens the judge's blocks."""
+        del fd
+        for slot in arena.slots:
+            handle = self._runtime.cudaIpcMemHandle_t()
+            handle.reserved = bytes.fromhex(export["handles"][slot.name])
+            flags = self._runtime.cudaIpcMemLazyEnablePeerAccess
+            self._keep(slot, int(self._ok(self._runtime.cudaIpcOpenMemHandle(handle, flags))))
+
+    def slot_bytes(self, name: str) -> Any:
+        """The whole slot, red zones included."""
+        return self._bytes[name]
+
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: str, shift: int) -> Any:
+        """A view of the block."""
+        import torch
+
+        type_ = getattr(torch, dtype)
+        numel = 1
+        for extent in shape:
+            numel *= extent
+        if numel == 0:
+            return torch.empty(shape, dtype=type_, device=self.torch_device)
+        start = RED_ZONE_BYTES + shift * SHIFT_STEP_BYTES
+        flat = self._bytes[name][start : start + numel * type_.itemsize]
+        return flat.view(type_).view(shape)
+
+    def synchronize(self) -> None:
+        """Waits for the device work of this process."""
+        import torch
+
+        torch.cuda.synchronize()
+
+    def name(self) -> str:
+        """Name that the driver gives."""
+        import torch
+
+        return str(torch.cuda.get_device_name())
+
+    def _keep(self, slot: Slot, pointer: int) -> None:
+        import torch
+
+        self._slots[slot.name] = slot
+        exposed = _Exposed(pointer, slot.nbytes)
+        self._bytes[slot.name] = torch.as_tensor(exposed, device=self.torch_device)
+
+    def _ok(self, answer: Any) -> Any:
+        status, *values = answer
+        if int(status) != 0:
+            raise InfraError(f"CUDA call failed: {status!r}", hint="see nvidia-smi")
+        return values[0] if values else None
+
+
+def create(index: int) -> CudaDevice:
+    """GPU ``index`` among those visible to this process."""
+    return CudaDevice(index)

@@ -1,0 +1,240 @@
+"""The judge process: secret inputs, references, arenas, comparisons. No candidate code.
+
+Run as ``python -P -m kopt_harness.worker.judge PARENT_PID CHANNEL_FD ARENA_FD``.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from kopt_harness.check import compare_all, null_kernel_reason
+from kopt_harness.layout import RED_ZONE_BYTES, SHIFT_STEP_BYTES, Arena
+from kopt_harness.schema import Definition, TensorShape
+
+from .devices import Device, open_device
+from .limits import isolate_judge
+from .phases import Phases
+from .pool import Pool, load_module
+from .serve import serve
+from .wire import Channel
+
+__all__ = ["Judge", "main"]
+
+FULL_COMPARE_BYTES = 4 << 20
+"""Outputs up to this size are compared whole after every call."""
+SAMPLED_ROWS = 1024
+"""Rows compared of an output that is larger."""
+
+
+class Judge:
+    """Serves one session: one definition on one device."""
+
+    def __init__(self, arena_fd: int, isolation: dict[str, Any]) -> None:
+        self._arena_fd = arena_fd
+        self._isolation = isolation
+        self._phases = Phases()
+        self._device: Device
+        self._definition: Definition
+        self._pool: Pool
+        self._comparator: Any = None
+        self._shapes: dict[str, TensorShape] = {}
+        self._shifts: dict[str, int] = {}
+        self._rng = random.SystemRandom()
+        self._red = self._rng.randrange(1, 255)
+        self._static_changed = True
+
+    def open(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Loads the definition, opens the device, allocates and exports the arena."""
+        with self._phases("open"):
+            self._definition = Definition.model_validate(request["definition"])
+            self._device = open_device(request["device_kind"], index=request["device_index"])
+            folder = Path(request["folder"])
+            self._pool = Pool(folder, self._definition, self._device.torch_device, request["seed"])
+            self._comparator = load_module(folder, "check")
+            arena = Arena.model_validate(request["arena"])
+            export = self._device.create(arena, self._arena_fd)
+        return self._answer(
+            export=export,
+            isolation=self._isolation,
+            generators=self._pool.generators,
+            device=self._device.name(),
+        )
+
+    def workload(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Binds the axes of a workload and forgets the sets of the one before."""
+        axes = request["axes"]
+        with self._phases("inputs"):
+            self._pool.bind(axes)
+        shapes = (*self._definition.input_shapes(axes), *self._definition.output_shapes(axes))
+        self._shapes = {shape.name: shape for shape in shapes}
+        self._place(dict.fromkeys(self._shapes, 0))
+        return self._answer()
+
+    def draw(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Draws a set; with ``reference`` also its expected outputs.
+
+        A contest set on which a kernel that writes only zeros passes makes the workload
+        invalid: ``invalid`` then says why.
+        """
+        with self._phases("inputs"):
+            number = self._pool.draw(request["generator"])
+            self._device.synchronize()
+        invalid = None
+        if request["reference"]:
+            with self._phases("reference"):
+                expected = self._pool.expected(number)
+                self._device.synchronize()
+            with self._phases("compare"):
+                chosen = self._pool.sets[number]
+                if chosen.kind == "contest":
+                    invalid = null_kernel_reason(
+                        self._definition, chosen.values, expected, self._comparator
+                    )
+        return self._answer(set=number, invalid=invalid and invalid.model_dump())
+
+    def drop(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Frees a set that was used once."""
+        self._pool.drop(request["set"])
+        return self._answer()
+
+    def refill(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Writes a set into the arena, at its places, and poisons the outputs."""
+        if request["shifts"] != self._shifts:
+            with self._phases("refill"):
+                self._place(request["shifts"])
+        chosen = self._pool.sets[request["set"]]
+        with self._phases("refill"):
+            static = set() if self._static_changed else set(self._definition.kopt.static_inputs)
+            for name, value in chosen.values.items():
+                if name in self._shapes and value is not None and name not in static:
+                    self._tensor(name).copy_(value)
+            self._static_changed = False
+            self._device.synchronize()
+        with self._phases("poison"):
+            for name in self._definition.outputs:
+                self._poison(name)
+            self._device.synchronize()
+        scalars = {n: v for n, v in chosen.values.items() if v is None or n not in self._shapes}
+        return self._answer(scalars=scalars)
+
+    def verify(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Compares what a call has left in the arena.
+
+        With ``full`` every element of every output and every byte of every input is
+        compared; without, large outputs by a random sample of rows and static inputs not.
+        """
+        number, full = request["set"], request["full"]
+        chosen = self._pool.sets[number]
+        with self._phases("reference"):
+            expected = self._pool.expected(number)
+            self._device.synchronize()
+        with self._phases("compare"):
+            actual = {name: self._tensor(name) for name in self._definition.outputs}
+            if not full and self._comparator is None:
+                expected, actual = self._sample(expected, actual)
+            tiers = compare_all(
+                self._definition,
+                chosen.values,
+                expected,
+                actual,
+                comparator=self._comparator,
+                kind=chosen.kind,
+            )
+        with self._phases("hash"):
+            changed = self._changed_inputs(chosen.values, full=full)
+            overwritten = [name for name in self._shapes if not self._red_zones_intact(name)]
+        if changed or overwritten:
+            self._static_changed = True
+        if overwritten:
+            self._place(self._shifts)
+        return self._answer(
+            tiers={name: tier.model_dump(mode="json") for name, tier in tiers.items()},
+            inputs_changed=changed,
+            red_zones=overwritten,
+        )
+
+    def _answer(self, **fields: Any) -> dict[str, Any]:
+        return {**fields, "phases": self._phases.take()}
+
+    def _tensor(self, name: str) -> Any:
+        shape = self._shapes[name]
+        return self._device.tensor(name, shape.shape, shape.dtype, self._shifts[name])
+
+    def _place(self, shifts: dict[str, int]) -> None:
+        """Moves tensors and fills their red zones."""
+        self._shifts = dict(shifts)
+        self._static_changed = True
+        for name in self._shapes:
+            for zone in self._zones(name):
+                zone.fill_(self._red)
+
+    def _zones(self, name: str) -> tuple[Any, Any]:
+        slot = self._device.slot_bytes(name)
+        start = RED_ZONE_BYTES + self._shifts[name] * SHIFT_STEP_BYTES
+        end = start + self._shapes[name].nbytes
+        return slot[:start], slot[end : end + RED_ZONE_BYTES]
+
+    def _red_zones_intact(self, name: str) -> bool:
+        return all(bool((zone == self._red).all()) for zone in self._zones(name))
+
+    def _poison(self, name: str) -> None:
+        """NaN with a secret payload in floats, a secret constant in integers."""
+        import torch
+
+        tensor = self._tensor(name)
+        secret = self._rng.randrange(1 << 16)
+        if not tensor.dtype.is_floating_point:
+            tensor.fill_(0x5A if tensor.dtype.itemsize == 1 else 1_000_000_000 + secret)
+        elif tensor.dtype.itemsize == 4:
+            tensor.view(torch.int32).fill_(0x7FC00000 | secret)
+        elif tensor.dtype.itemsize == 2:
+            tensor.view(torch.int16).fill_(0x7FC0 | (secret & 0x3F))
+        else:
+            tensor.fill_(float("nan"))
+
+    def _sample(
+        self, expected: dict[str, Any], actual: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        import torch
+
+        for name, tensor in actual.items():
+            if tensor.numel() * tensor.dtype.itemsize <= FULL_COMPARE_BYTES:
+                continue
+            rows = tensor.numel() // tensor.shape[-1]
+            picked = torch.tensor(
+                sorted(self._rng.sample(range(rows), min(rows, SAMPLED_ROWS))),
+                device=tensor.device,
+            )
+            actual = actual | {name: tensor.view(rows, -1)[picked]}
+            expected = expected | {name: expected[name].view(rows, -1)[picked]}
+        return expected, actual
+
+    def _changed_inputs(self, values: dict[str, Any], *, full: bool) -> list[str]:
+        import torch
+
+        static = () if full else self._definition.kopt.static_inputs
+        changed = []
+        for name, value in values.items():
+            if name in static or name not in self._shapes or value is None:
+                continue
+            now, then = self._tensor(name), value
+            same = torch.equal(now.view(torch.uint8), then.contiguous().view(torch.uint8))
+            if not same:
+                changed.append(name)
+        return changed
+
+
+def main() -> None:
+    """Serves requests until the orchestrator closes the channel."""
+    parent_pid, channel_fd, arena_fd = (int(word) for word in sys.argv[1:4])
+    isolation = isolate_judge(parent_pid)
+    judge = Judge(arena_fd, isolation)
+    names = ("open", "workload", "draw", "drop", "refill", "verify")
+    serve(Channel.from_fd(channel_fd), {name: getattr(judge, name) for name in names})
+
+
+if __name__ == "__main__":
+    main()

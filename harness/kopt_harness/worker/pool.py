@@ -1,0 +1,112 @@
+"""Secret input sets of one workload, and their expected outputs.
+
+Only the judge process imports this. Sets are drawn by generators of the definition from
+a generator that no other process can know; expected outputs are computed on first use
+and never leave this process.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kopt_harness.errors import InvalidInputError
+from kopt_harness.schema import Definition
+
+__all__ = ["InputSet", "Pool", "load_module"]
+
+
+def load_module(folder: Path, name: str) -> ModuleType | None:
+    """A module of a definition's folder under a private name; None where it has none."""
+    path = folder / f"{name}.py"
+    if not path.is_file():
+        return None
+    spec = importlib.util.spec_from_file_location(f"_kopt_{folder.name}_{name}", path)
+    if spec is None or spec.loader is None:
+        raise InvalidInputError(f"{path} cannot be loaded", hint="is it a Python file?")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class InputSet:
+    """One draw."""
+
+    generator: str
+    kind: str
+    """``contest`` or ``stress``."""
+    values: dict[str, Any]
+    """Every input in call order; static ones are shared between sets."""
+    expected: dict[str, Any] | None = None
+    uses: int = field(default=0)
+
+
+class Pool:
+    """Draws sets and remembers what a correct solution gives for each."""
+
+    def __init__(self, folder: Path, definition: Definition, device: str, seed: int | None) -> None:
+        import torch
+
+        self._definition = definition
+        self._reference = _need(folder, "reference")
+        self._inputs = _need(folder, "inputs")
+        self._rng = torch.Generator(device=device)
+        secret = int.from_bytes(os.urandom(8), "little") >> 1
+        self._rng.manual_seed(secret if seed is None else seed)
+        self._static: dict[str, Any] = {}
+        self._static_key: tuple[tuple[int, ...], ...] | None = None
+        self._axes: dict[str, int] = {}
+        self.sets: list[InputSet] = []
+
+    @property
+    def generators(self) -> dict[str, str]:
+        """Kind of each generator by its name, the definition's own order."""
+        return {name: each.kind for name, each in self._inputs.GENERATORS.items()}
+
+    def bind(self, axes: Mapping[str, int]) -> None:
+        """Forgets the sets and takes the axes of another workload."""
+        self.sets.clear()
+        self._axes = self._definition.bind(axes)
+        names = self._definition.kopt.static_inputs
+        shapes = {s.name: s.shape for s in self._definition.input_shapes(axes)}
+        key = tuple(shapes[name] for name in names)
+        if names and key != self._static_key:
+            self._static = self._inputs.draw_static(self._axes, self._rng)
+            self._static_key = key
+
+    def draw(self, generator: str) -> int:
+        """Draws one more set and returns its number."""
+        spec = self._inputs.GENERATORS[generator]
+        keywords = {"static": self._static} if self._static else {}
+        drawn = spec.draw(self._axes, self._rng, **keywords) | self._static
+        values = {name: drawn[name] for name in self._definition.inputs}
+        self.sets.append(InputSet(generator=generator, kind=spec.kind, values=values))
+        return len(self.sets) - 1
+
+    def drop(self, number: int) -> None:
+        """Frees the tensors of a set that will not be used again."""
+        self.sets[number].values = {}
+        self.sets[number].expected = None
+
+    def expected(self, number: int) -> dict[str, Any]:
+        """High-precision outputs for a set, computed once."""
+        chosen = self.sets[number]
+        if chosen.expected is None:
+            outputs = self._reference.precise(*chosen.values.values())
+            chosen.expected = dict(zip(self._definition.outputs, outputs, strict=True))
+        return chosen.expected
+
+
+def _need(folder: Path, name: str) -> Any:
+    module = load_module(folder, name)
+    if module is None:
+        raise InvalidInputError(f"{folder} has no {name}.py", hint="see README: add a definition")
+    return module

@@ -1,0 +1,167 @@
+"""Seeded inputs of a gated DeltaNet prefill.
+
+``typical`` follows a trained model: q, k and v are SiLU activations (behind a short
+convolution in the model, independent here), q and k of unit length; decay rates
+log-uniform in [1, 16] and step sizes log-uniform in [1e-3, 1e-1] as the layer is
+initialised; the states are what a few dozen decayed writes leave behind, as in the second
+part of a long prompt. The tokens are split over the sequences at random.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+_WRITES = 32
+"""Rank of a synthetic state: the past writes that have not decayed away."""
+
+
+class Generator(NamedTuple):
+    """A named distribution of inputs."""
+
+    name: str
+    kind: str
+    """``contest`` (real use) or ``stress``."""
+    draw: Callable
+    """``draw(axes, rng)`` with all axes bound; inputs in call order, on ``rng.device``."""
+
+
+def _normal(rng, *shape):
+    return torch.randn(*shape, generator=rng, device=rng.device)
+
+
+def _uniform(rng, *shape, low=0.0, high=1.0):
+    return low + (high - low) * torch.rand(*shape, generator=rng, device=rng.device)
+
+
+def _activated(rng, *shape):
+    """What leaves a convolution with SiLU: few large positive values, many small negative."""
+    return F.silu(_normal(rng, *shape) * 1.5)
+
+
+def _unit(rng, *shape):
+    return F.normalize(_activated(rng, *shape), dim=-1).to(torch.bfloat16)
+
+
+def _state(rng, *lead, width):
+    """Decayed writes v k^T with unit keys: elements of about 0.1 to 0.5, of rank ``_WRITES``."""
+    keys = F.normalize(_activated(rng, *lead, _WRITES, width), dim=-1)
+    values = _activated(rng, *lead, width, _WRITES)
+    age = torch.arange(_WRITES, device=rng.device, dtype=torch.float32)
+    keep = _uniform(rng, *lead, 1, 1, low=0.85, high=0.999) ** age
+    strength = torch.sigmoid(_normal(rng, *lead, 1, _WRITES))
+    return (values * (keep * strength)) @ keys
+
+
+def _gates(rng, heads):
+    """A_log and dt_bias as the layer is initialised, with softplus(dt_bias) = step size."""
+    a_log = torch.log(_uniform(rng, heads, low=1.0, high=16.0))
+    step = torch.exp(_uniform(rng, heads, low=math.log(1e-3), high=math.log(1e-1)))
+    return a_log, step + torch.log(-torch.expm1(-step))
+
+
+def _bounds(rng, cuts, tokens):
+    """(N + 1,) int64 from N - 1 inner bounds in any order."""
+    ends = torch.tensor([0, tokens], device=rng.device)
+    return torch.cat((ends[:1], cuts.sort().values, ends[1:]))
+
+
+def _split(rng, tokens, seqs):
+    """Random lengths of at least one token, where there are enough tokens for that."""
+    if tokens < seqs:
+        return _split_unevenly(rng, tokens, seqs)
+    order = torch.randperm(tokens - 1, generator=rng, device=rng.device)
+    return _bounds(rng, 1 + order[: seqs - 1], tokens)
+
+
+def _split_unevenly(rng, tokens, seqs):
+    """Random lengths among them empty sequences and single tokens, in any position."""
+    cuts = torch.randint(0, tokens + 1, (seqs - 1,), generator=rng, device=rng.device)
+    order = torch.randperm(seqs - 1, generator=rng, device=rng.device)
+    for source, target in zip(order[0::3], order[1::3], strict=False):
+        cuts[target] = cuts[source]
+    for source, target in zip(order[0::3], order[2::3], strict=False):
+        cuts[target] = (cuts[source] + 1).clamp(max=tokens)
+    return _bounds(rng, cuts, tokens)
+
+
+def _typical(axes, rng):
+    tokens, seqs = axes["total_seq_len"], axes["num_seqs"]
+    heads, width = axes["num_v_heads"], axes["head_size"]
+    a_log, dt_bias = _gates(rng, heads)
+    return {
+        "q": _unit(rng, tokens, axes["num_q_heads"], width),
+        "k": _unit(rng, tokens, axes["num_k_heads"], width),
+        "v": _activated(rng, tokens, heads, width).to(torch.bfloat16),
+        "state": _state(rng, seqs, heads, width=width),
+        "A_log": a_log,
+        "a": _normal(rng, tokens, heads).to(torch.bfloat16),
+        "dt_bias": dt_bias,
+        "b": _normal(rng, tokens, heads).to(torch.bfloat16),
+        "cu_seqlens": _split(rng, tokens, seqs),
+        "scale": 1.0 / math.sqrt(width),
+    }
+
+
+def _ragged(axes, rng):
+    """Empty sequences, single tokens and long ones side by side."""
+    cu_seqlens = _split_unevenly(rng, axes["total_seq_len"], axes["num_seqs"])
+    return _typical(axes, rng) | {"cu_seqlens": cu_seqlens}
+
+
+def _extreme_gates(axes, rng):
+    """Decays from total to none and writes from nothing to all, around softplus' bends."""
+    inputs = _typical(axes, rng)
+    shape = inputs["a"].shape
+    inputs["a"] = _uniform(rng, *shape, low=-40.0, high=40.0).to(torch.bfloat16)
+    inputs["b"] = _uniform(rng, *shape, low=-30.0, high=30.0).to(torch.bfloat16)
+    inputs["A_log"] = _uniform(rng, *inputs["A_log"].shape, low=-12.0, high=4.0)
+    inputs["dt_bias"] = _uniform(rng, *inputs["dt_bias"].shape, low=-8.0, high=8.0)
+    inputs["scale"] = 1.0
+    return inputs
+
+
+def _long_memory(axes, rng):
+    """Next to no decay: the first token of a sequence still shows in its last output."""
+    inputs = _typical(axes, rng)
+    inputs["dt_bias"] = torch.full_like(inputs["dt_bias"], -12.0)
+    inputs["b"] = (inputs["b"].float() - 1.0).to(torch.bfloat16)
+    return inputs
+
+
+def _large_state(axes, rng):
+    """States of very different magnitude in one batch, values far below them, full rank."""
+    inputs = _typical(axes, rng)
+    lead = inputs["state"].shape[:2]
+    magnitude = torch.exp2(_uniform(rng, *lead, 1, 1, low=-10.0, high=10.0).round())
+    inputs["state"] = _normal(rng, *inputs["state"].shape) * magnitude
+    inputs["scale"] = 0.25
+    return inputs
+
+
+def _zero_state(axes, rng):
+    """The beginning of every prompt."""
+    inputs = _typical(axes, rng)
+    inputs["state"] = torch.zeros_like(inputs["state"])
+    return inputs
+
+
+def _no_state(axes, rng):
+    """The same, with the optional state left out."""
+    return _typical(axes, rng) | {"state": None}
+
+
+GENERATORS = {
+    generator.name: generator
+    for generator in (
+        Generator("typical", "contest", _typical),
+        Generator("ragged", "stress", _ragged),
+        Generator("extreme-gates", "stress", _extreme_gates),
+        Generator("long-memory", "stress", _long_memory),
+        Generator("large-state", "stress", _large_state),
+        Generator("zero-state", "stress", _zero_state),
+        Generator("no-state", "stress", _no_state),
+    )
+}

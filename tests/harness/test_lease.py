@@ -1,0 +1,82 @@
+"""One lease per device, and none after its process."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from kopt_harness.errors import InfraError
+from kopt_harness.lease import CPU_DEVICE, device_lease, holder
+
+_HOLD = """
+import sys, time
+from pathlib import Path
+from kopt_harness.lease import device_lease
+with device_lease("GPU-1", folder=Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+def _other(folder: Path, seconds: float) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(folder), str(seconds)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_held_device_names_its_holder(tmp_path: Path) -> None:
+    """Who cannot get the device learns which process has it."""
+    with _other(tmp_path, 60) as other:
+        with (
+            pytest.raises(InfraError, match=f"process {other.pid}"),
+            device_lease("GPU-1", timeout_s=0.1, folder=tmp_path),
+        ):
+            pass
+        other.kill()
+
+
+def test_a_killed_holder_frees_the_device(tmp_path: Path) -> None:
+    """Nobody has to clean up after a dead process."""
+    with _other(tmp_path, 60) as other:
+        other.kill()
+    with device_lease("GPU-1", timeout_s=5, folder=tmp_path) as lease:
+        assert lease.device == "GPU-1"
+
+
+def test_waiting_gets_the_device_when_it_is_free(tmp_path: Path) -> None:
+    """A second run waits for the first and says how long it waited."""
+    with _other(tmp_path, 0.3):
+        start = time.monotonic()
+        with device_lease("GPU-1", timeout_s=10, folder=tmp_path) as lease:
+            assert lease.waited_s == pytest.approx(time.monotonic() - start, abs=0.1)
+            assert lease.waited_s > 0.05
+
+
+def test_devices_do_not_block_each_other(tmp_path: Path) -> None:
+    """Two GPUs, or a GPU and the CPU, are timed at once."""
+    with (
+        device_lease("GPU-1", timeout_s=0, folder=tmp_path),
+        device_lease("GPU-2", timeout_s=0, folder=tmp_path),
+        device_lease(CPU_DEVICE, timeout_s=0, folder=tmp_path),
+    ):
+        assert holder(CPU_DEVICE, folder=tmp_path) is not None
+
+
+def test_a_lease_ends_with_an_error_inside(tmp_path: Path) -> None:
+    """A measurement that fails does not keep the device."""
+    with pytest.raises(ZeroDivisionError), device_lease("GPU-1", folder=tmp_path):
+        raise ZeroDivisionError
+    with device_lease("GPU-1", timeout_s=0, folder=tmp_path):
+        pass
+
+
+def test_a_device_name_cannot_leave_the_folder(tmp_path: Path) -> None:
+    """A strange device id is a file name, not a path."""
+    with device_lease("../../etc/x", timeout_s=0, folder=tmp_path / "in"):
+        assert [path.name for path in tmp_path.iterdir()] == ["in"]
