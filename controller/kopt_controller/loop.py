@@ -144,15 +144,20 @@ def run_rounds(
     """Runs rounds one after the other; each starts from what the one before left."""
     for number in range(1, rounds + 1):
         ledger = world.ledger.scoped(f"r{number}")
-        start = recorded(ledger, "start", lambda n=number: {"go": n == 1 or world.may_start()})
-        if not start["go"]:
+        if not _may_start(world, ledger, number):
             world.notify(f"the budget ends the campaign after {number - 1} rounds")
             return
         result = run_round(world, Turn(number, ledger, incumbent, memory))
         memory = memory.learn(world.run, result)
         if result.incumbent.sha256 != incumbent.sha256:
-            incumbent = world.solutions.get(result.incumbent.sha256)
+            incumbent = _stored(world.solutions, result.incumbent)
         yield result
+
+
+def _may_start(world: World, ledger: Ledger, number: int) -> bool:
+    """Decided once: a resumed campaign has spent what it had spent."""
+    start = recorded(ledger, "start", lambda: {"go": number == 1 or world.may_start()})
+    return bool(start["go"])
 
 
 def run_round(world: World, turn: Turn) -> RoundResult:
@@ -283,9 +288,18 @@ def _propose(world: World, ledger: Ledger, brief: RoundBrief) -> Proposals:
 
 
 def _restore(solutions: SolutionStore, candidate: dict[str, Any]) -> Proposal:
-    # Content is kept once, under the name that it first had; this round may call it otherwise.
-    solution = solutions.get(candidate["sha256"]).model_copy(update={"name": candidate["name"]})
-    return Proposal(solution, candidate["rationale"], candidate["family"], candidate["settings"])
+    ref = CandidateRef(name=candidate["name"], sha256=candidate["sha256"])
+    return Proposal(
+        _stored(solutions, ref),
+        candidate["rationale"],
+        candidate["family"],
+        candidate["settings"],
+    )
+
+
+def _stored(solutions: SolutionStore, ref: CandidateRef) -> Solution:
+    """Content is kept once, under the name that it first had; here it has the name of ``ref``."""
+    return solutions.get(ref.sha256).model_copy(update={"name": ref.name})
 
 
 def _gate(world: World, turn: Turn, candidate: Solution) -> GateResult:

@@ -7,20 +7,23 @@ between.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from kopt_harness.archive import Archive
 from kopt_harness.errors import InvalidInputError
-from kopt_harness.journal import read_journal
+from kopt_harness.journal import JournalRecord, read_journal
 from kopt_harness.schema import Model, Verdict
 
 from .result import Label, RoundResult
 
-__all__ = ["Memory", "RoundMemory", "Trial", "gather", "round_results"]
+__all__ = ["Memory", "RoundMemory", "Trial", "closed_rounds", "gather"]
 
 RESULT_KEY = "result"
-"""Last part of the journal key of a closed round."""
+"""Last part of the journal key of a closed round: ``r<number>/result``."""
+
+_RESULT = re.compile(rf"r\d+/{RESULT_KEY}")
 
 
 class Trial(Model):
@@ -125,7 +128,7 @@ def gather(archive: Archive, definition: str, target: str) -> Memory:
     memory = Memory()
     for run in archive.runs():
         try:
-            results = round_results(record.value for record in _result_records(run.journal_path))
+            results = closed_rounds(read_journal(run.journal_path))
         except InvalidInputError:
             # A damaged journal is named by kopt history; it must not stop other runs.
             continue
@@ -135,10 +138,10 @@ def gather(archive: Archive, definition: str, target: str) -> Memory:
     return memory
 
 
-def round_results(values: Iterable[dict[str, Any]]) -> tuple[RoundResult, ...]:
-    """Closed rounds out of their journal records, in order."""
-    return tuple(RoundResult.model_validate(value) for value in values)
-
-
-def _result_records(path: Any) -> list[Any]:
-    return [r for r in read_journal(path) if r.key.split("/")[-1] == RESULT_KEY]
+def closed_rounds(records: Iterable[JournalRecord]) -> tuple[RoundResult, ...]:
+    """The closed rounds of a journal, in order."""
+    return tuple(
+        RoundResult.model_validate(record.value)
+        for record in records
+        if _RESULT.fullmatch(record.key)
+    )

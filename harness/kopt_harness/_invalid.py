@@ -26,7 +26,9 @@ def invalid_input(
         model: The model that was read, for the names of known keys.
         hint: Used where the problem itself suggests nothing better.
     """
-    first = error.errors()[0]
+    errors = error.errors()
+    # A misspelt key is also a missing one: the misspelling is what helps.
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     key = ".".join(str(part) for part in first["loc"])
     kind = first["type"]
     if kind == "extra_forbidden":

@@ -23,7 +23,7 @@ from .errors import InfraError, InvalidInputError, UsageError
 from .ledger import Ledger, ScopedLedger, dumps
 from .schema import SCHEMA_VERSION
 
-__all__ = ["Journal", "JournalRecord", "read_journal"]
+__all__ = ["Journal", "JournalRecord", "is_being_written", "read_journal"]
 
 
 class JournalRecord(NamedTuple):
@@ -55,11 +55,12 @@ class Journal:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._lock = FileLock(path.with_name(path.name + ".lock"), timeout=0, thread_local=False)
+        self._lock = _lock_of(path)
         # Worker pairs of one sweep complete units in threads of their own.
         self._one_at_a_time = threading.Lock()
         try:
-            self._lock.acquire()
+            # Long enough to outlast somebody who only looks whether it is being written.
+            self._lock.acquire(timeout=0.5)
         except LockTimeout as error:
             raise UsageError(
                 f"the run {path.parent.name!r} is being written by another process",
@@ -142,7 +143,7 @@ class Journal:
         """A view with ``prefix/`` before every key."""
         return ScopedLedger(self, prefix)
 
-    def keys(self) -> tuple[str, ...]:
+    def completed(self) -> tuple[str, ...]:
         """Keys of all completed units, in the order of completion."""
         return tuple(self._values)
 
@@ -166,6 +167,27 @@ def read_journal(path: Path) -> tuple[JournalRecord, ...]:
         InvalidInputError: If a record other than the last cannot be read.
     """
     return tuple(_parse(path).records) if path.exists() else ()
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a process has the journal open for writing now."""
+    if not _lock_path(path).exists():
+        return False
+    lock = _lock_of(path)
+    try:
+        lock.acquire()
+    except LockTimeout:
+        return True
+    lock.release()
+    return False
+
+
+def _lock_of(path: Path) -> FileLock:
+    return FileLock(_lock_path(path), timeout=0, thread_local=False)
+
+
+def _lock_path(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
 
 
 def _parse(path: Path) -> _Content:

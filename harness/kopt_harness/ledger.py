@@ -80,7 +80,7 @@ class DictLedger:
         """A view with ``prefix/`` before every key."""
         return ScopedLedger(self, prefix)
 
-    def keys(self) -> tuple[str, ...]:
+    def completed(self) -> tuple[str, ...]:
         """Keys of all completed units, in the order of completion."""
         return tuple(self._values)
 

@@ -94,7 +94,7 @@ def pack(
             "author": config.author,
             "description": config.description,
             "spec": config.spec,
-            "sources": tuple(sources),
+            "sources": tuple(sorted(sources, key=lambda source: source.path)),
         },
         str(folder),
     )
@@ -377,9 +377,15 @@ def _json_sources(sources: list[Any], notes: list[str]) -> list[Any]:
             kept.append(source)
             continue
         path = source.get("path")
-        parts = PurePosixPath(path).parts if isinstance(path, str) else ()
-        if source.get("content") == "" or any(_NOT_SOURCE.fullmatch(part) for part in parts):
+        if _is_left_out(path, source.get("content")):
             notes.append(f"the source {path!r} is left out: empty, hidden, log or backup")
             continue
         kept.append(_known_keys(source, SourceFile.model_fields, "sources.", notes))
     return kept
+
+
+def _is_left_out(path: Any, content: Any) -> bool:
+    """Whether packing a folder would leave this source out."""
+    if not isinstance(path, str) or path.startswith("/") or ".." in path:
+        return False  # the model refuses a path that leads outside
+    return content == "" or any(map(_NOT_SOURCE.fullmatch, PurePosixPath(path).parts))

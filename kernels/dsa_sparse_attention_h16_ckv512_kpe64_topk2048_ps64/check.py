@@ -6,7 +6,7 @@ or an infinity anywhere in an output fails, whatever the reference has there; so
 only fits inputs in which every row selects a token.
 
 *strict*: row by row against the float64 reference. A row that selects nothing must have an
-``lse`` of exactly minus infinity and an output of exactly zero.
+``lse`` of exactly minus infinity and an output of zeros.
 """
 
 from kopt_harness.check import (

@@ -26,7 +26,8 @@ class Generator(NamedTuple):
     kind: str
     """``contest`` (real use) or ``stress``."""
     draw: Callable
-    """``draw(axes, rng)`` with all axes bound: all but the static inputs, on ``rng.device``."""
+    """``draw(axes, rng, static=None)`` with all axes bound: all but the static inputs, on
+    ``rng.device``; ``static`` holds those."""
 
 
 def _normal(rng, *shape):
@@ -133,14 +134,19 @@ def _flat(axes, rng):
     return inputs
 
 
+def _generator(name, kind, draw):
+    """A generator whose inputs do not depend on the static ones."""
+    return Generator(name, kind, lambda axes, rng, static=None: draw(axes, rng))  # noqa: ARG005
+
+
 GENERATORS = {
     generator.name: generator
     for generator in (
-        Generator("typical", "contest", _typical),
-        Generator("short-context", "contest", _short),
-        Generator("holes", "stress", _holes),
-        Generator("single-token", "stress", _single),
-        Generator("extreme-logits", "stress", _extreme),
-        Generator("flat-logits", "stress", _flat),
+        _generator("typical", "contest", _typical),
+        _generator("short-context", "contest", _short),
+        _generator("holes", "stress", _holes),
+        _generator("single-token", "stress", _single),
+        _generator("extreme-logits", "stress", _extreme),
+        _generator("flat-logits", "stress", _flat),
     )
 }

@@ -28,7 +28,8 @@ class Generator(NamedTuple):
     kind: str
     """``contest`` (real use) or ``stress``."""
     draw: Callable
-    """``draw(axes, rng)`` with all axes bound: all but the static inputs, on ``rng.device``."""
+    """``draw(axes, rng, static=None)`` with all axes bound: all but the static inputs, on
+    ``rng.device``; ``static`` holds those."""
 
 
 class _Lengths(NamedTuple):
@@ -212,14 +213,19 @@ def _ragged(axes, rng):
     return inputs
 
 
+def _generator(name, kind, draw):
+    """A generator whose inputs do not depend on the static ones."""
+    return Generator(name, kind, lambda axes, rng, static=None: draw(axes, rng))  # noqa: ARG005
+
+
 GENERATORS = {
     generator.name: generator
     for generator in (
-        Generator("typical", "contest", _typical),
-        Generator("deployed", "contest", _deployed),
-        Generator("ties", "stress", _ties),
-        Generator("all-equal", "stress", _all_equal),
-        Generator("powers-of-two", "stress", _powers_of_two),
-        Generator("ragged", "stress", _ragged),
+        _generator("typical", "contest", _typical),
+        _generator("deployed", "contest", _deployed),
+        _generator("ties", "stress", _ties),
+        _generator("all-equal", "stress", _all_equal),
+        _generator("powers-of-two", "stress", _powers_of_two),
+        _generator("ragged", "stress", _ragged),
     )
 }

@@ -20,6 +20,7 @@ H value heads, Q query/key heads, V and K the two widths of a state.
 """
 
 import math
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +57,7 @@ def precise(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
     beta_TH = torch.sigmoid(b.double())
 
     bounds = cu_seqlens.tolist()
-    lengths = [end - start for start, end in zip(bounds, bounds[1:], strict=False)]
+    lengths = [end - start for start, end in pairwise(bounds)]
     order = sorted((n for n, size in enumerate(lengths) if size > 0), key=lambda n: -lengths[n])
     starts = torch.tensor([bounds[n] for n in order], device=q.device)
     sizes = torch.tensor([lengths[n] for n in order], device=q.device)

@@ -148,6 +148,13 @@ def test_cost_comes_from_the_model(catalog: Catalog) -> None:
     assert catalog.cost(catalog.resolve("twice"), {"rows": 2}) == Cost(bytes=256, flops=32)
 
 
+def read_everything(catalog: Catalog) -> None:
+    """Reads every file of the definition ``twice``."""
+    definition = catalog.resolve("twice")
+    catalog.regimes(definition)
+    catalog.incumbent(definition, "cpu")
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
@@ -167,10 +174,8 @@ def test_malformed_files_are_named(tmp_path: Path, file: str, content: str, mess
     """Every file of a definition folder that is malformed is an error that names it."""
     folder = write_definition(tmp_path, "twice_w16", "twice", [1])
     (folder / file).write_text(content)
-    catalog = Catalog(Root(tmp_path))
     with pytest.raises(InvalidInputError, match=message):
-        catalog.regimes(catalog.resolve("twice"))
-        catalog.incumbent(catalog.resolve("twice"), "cpu")
+        read_everything(Catalog(Root(tmp_path)))
 
 
 def test_folder_and_name_must_agree(tmp_path: Path) -> None:

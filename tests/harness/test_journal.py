@@ -36,7 +36,7 @@ def test_records_come_back_after_reopening(tmp_path: Path) -> None:
     """What was put is there for the next process, under the same keys."""
     _filled(tmp_path / "journal.jsonl", 3)
     with Journal(tmp_path / "journal.jsonl") as journal:
-        assert journal.keys() == ("unit/0", "unit/1", "unit/2")
+        assert journal.completed() == ("unit/0", "unit/1", "unit/2")
         assert journal.get("unit/2") == {"value": 2, "text": "é\né\n"}
         assert journal.get("unit/3") is None
 
@@ -58,7 +58,7 @@ def test_any_torn_end_loses_only_the_last_record(tmp_path: Path) -> None:
         complete = whole[:cut].count(b"\n")
         assert len(read_journal(path)) == complete
         with Journal(path) as journal:
-            assert len(journal.keys()) == complete
+            assert len(journal.completed()) == complete
             journal.put("after", {"cut": cut})
         assert [record.key for record in read_journal(path)][-1] == "after"
         assert len(read_journal(path)) == complete + 1
@@ -70,7 +70,7 @@ def test_a_last_line_of_zero_bytes_is_discarded(tmp_path: Path) -> None:
     whole = _filled(path, 2)
     path.write_bytes(whole + b"\0" * 40 + b"\n")
     with Journal(path) as journal:
-        assert journal.keys() == ("unit/0", "unit/1")
+        assert journal.completed() == ("unit/0", "unit/1")
     assert path.read_bytes() == whole
 
 
@@ -95,7 +95,7 @@ def test_a_failed_open_leaves_no_lock(tmp_path: Path) -> None:
         Journal(path)
     path.write_bytes(whole)
     with Journal(path) as journal:
-        assert len(journal.keys()) == 2
+        assert len(journal.completed()) == 2
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ together: it defines ``register(app)``. To add a command, add a module.
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from kopt_harness import __version__
 from kopt_harness.errors import KoptError, UsageError
 from typer.core import TyperGroup
 
-from ._common import PANELS, AppState, emit, report_error
+from ._common import PANELS, AppState, discard_stdout, emit, report_error
 
 __all__ = ["build_app", "main"]
 
@@ -37,9 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: Arguments without the program name; default: those of this process.
     """
-    arguments = hoist_globals(sys.argv[1:] if argv is None else argv)
-    as_json = "--json" in arguments[: _count_globals(arguments)]
+    given = sys.argv[1:] if argv is None else argv
+    as_json = "--json" in takewhile(lambda argument: argument != "--", given)
     try:
+        arguments = hoist_globals(given)
         result = build_app()(arguments, prog_name="kopt", standalone_mode=False)
         sys.stdout.flush()
     except KoptError as error:
@@ -48,12 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _ParserError as error:
         return _report_parser_error(error, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
-        report_error(KoptError("interrupted", hint="kopt resume continues a run"), as_json=as_json)
-        return _INTERRUPTED
+        return _report_interrupt(as_json=as_json)
     except BrokenPipeError:
-        # The reader of our output has enough; a flush at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return 0
+    if result == _INTERRUPTED:  # what newer parsers make of a KeyboardInterrupt
+        return _report_interrupt(as_json=as_json)
     return result if isinstance(result, int) else 0
 
 
@@ -89,7 +90,11 @@ class _GroupedByPanel(TyperGroup):
 
 
 def hoist_globals(arguments: Sequence[str]) -> list[str]:
-    """Move global options to the front, so that they may stand after the command too."""
+    """Move global options to the front, so that they may stand after the command too.
+
+    Raises:
+        UsageError: If one that takes a value has none.
+    """
     front: list[str] = []
     rest: list[str] = []
     waiting = iter(arguments)
@@ -97,7 +102,10 @@ def hoist_globals(arguments: Sequence[str]) -> list[str]:
         if argument == "--":
             rest += [argument, *waiting]
         elif argument in _GLOBAL_OPTIONS:
-            front += [argument, *([value] if (value := next(waiting, None)) is not None else [])]
+            value = next(waiting, "--")
+            if value.startswith("--"):
+                raise UsageError(f"{argument} needs a value", hint=f"write {argument} PATH")
+            front += [argument, value]
         elif _is_global(argument):
             front.append(argument)
         else:
@@ -109,19 +117,6 @@ def _is_global(argument: str) -> bool:
     name, has_value, _ = argument.partition("=")
     short = argument[:1] == "-" and len(argument) > 1 and set(argument[1:]) <= {"q", "v"}
     return short or argument in _GLOBAL_FLAGS or (has_value == "=" and name in _GLOBAL_OPTIONS)
-
-
-def _count_globals(hoisted: Sequence[str]) -> int:
-    """How many leading arguments are global options or their values."""
-    count = 0
-    while count < len(hoisted):
-        if hoisted[count] in _GLOBAL_OPTIONS:
-            count += 2
-        elif _is_global(hoisted[count]):
-            count += 1
-        else:
-            break
-    return count
 
 
 def _globals(
@@ -152,6 +147,11 @@ def _globals(
             raise UsageError("no command was given", hint="kopt --help lists the commands")
         sys.stdout.write(ctx.get_help() + "\n")
         raise typer.Exit
+
+
+def _report_interrupt(*, as_json: bool) -> int:
+    report_error(KoptError("interrupted", hint="kopt resume continues a run"), as_json=as_json)
+    return _INTERRUPTED
 
 
 def _report_parser_error(error: Exception, *, as_json: bool) -> int:

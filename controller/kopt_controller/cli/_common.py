@@ -8,6 +8,7 @@ one of the command line that uses rich, and it loads it when something is shown.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ __all__ = [
     "TargetOption",
     "TrialsOption",
     "WorkloadOption",
+    "discard_stdout",
     "emit",
     "examples",
     "load_solution",
@@ -154,13 +156,22 @@ def emit(state: AppState, document: Mapping[str, Any], human: Callable[[Console]
         document: JSON-able; ``schema`` is put first.
         human: Prints the same for a person.
     """
-    if state.json:
-        whole = {"schema": SCHEMA, **document}
-        indent = 2 if sys.stdout.isatty() else None
-        sys.stdout.write(json.dumps(whole, indent=indent, ensure_ascii=False, allow_nan=False))
-        sys.stdout.write("\n")
-    else:
-        human(_console(sys.stdout))
+    try:
+        if state.json:
+            whole = {"schema": SCHEMA, **document}
+            indent = 2 if sys.stdout.isatty() else None
+            text = json.dumps(whole, indent=indent, ensure_ascii=False, allow_nan=False)
+            sys.stdout.write(text + "\n")
+        else:
+            human(_console(sys.stdout))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_stdout()
+
+
+def discard_stdout() -> None:
+    """Write nothing more: whoever reads the output, as ``head``, has enough of it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def note(state: AppState, text: str, *, level: int = 0) -> None:
@@ -203,7 +214,7 @@ def print_table(
     """
     table = _table()
     for column in columns:
-        table.add_column(column, justify="right" if column in numeric else "left")
+        table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*("-" if cell is None else str(cell) for cell in row))
     console.print(table)

@@ -17,12 +17,11 @@ from .api import (
 )
 from .contest import contest_output
 from .strict import strict_output
-from .verdict import OutputFinding, Pair, first_wrong, tier_result
+from .verdict import OutputFinding, first_wrong, tier_result
 
 __all__ = [
     "Comparator",
     "OutputFinding",
-    "Pair",
     "check_outputs",
     "compare_all",
     "compare_contest",

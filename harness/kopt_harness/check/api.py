@@ -138,6 +138,9 @@ def null_kernel_reason(
     Returns:
         A reason for the verdict ``invalid``, or None where zeros are recognised as wrong.
     """
+    if comparator is None and any(bool(expected[name].any()) for name in definition.outputs):
+        # The largest row of an output is at least its rms, so zeros there exceed any bound.
+        return None
     zeros = {
         name: _declared(definition, name, expected[name]).new_zeros(expected[name].shape)
         for name in definition.outputs

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ..schema import ContestTolerance, OutputError, Reason
 from ._blocks import Block, as_rows, blocks
-from .verdict import OutputFinding, Pair, first_wrong
+from .verdict import OutputFinding, Pair
 
 __all__ = ["contest_output"]
 
@@ -103,7 +103,7 @@ def _accepted(name: str, total: _Total, matched: float) -> OutputFinding:
 
 
 def _refused(pair: Pair, code: str, detail: str, matched: float, position: int) -> OutputFinding:
-    wrong = first_wrong(pair, position)
+    wrong = pair.first_wrong(position)
     detail += f"; first at {list(wrong.index)}: expected {wrong.expected}, got {wrong.actual}"
     error = OutputError(
         output=pair.name,

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from ..schema import OutputError, Reason, StrictBound
 from ._blocks import as_rows, blocks
-from .verdict import OutputFinding, Pair, first_wrong
+from .verdict import OutputFinding, Pair
 
 __all__ = ["strict_output"]
 
@@ -209,7 +209,7 @@ def _finding(pair: Pair, bound: StrictBound, summary: _Summary) -> OutputFinding
     )
     if position is None:
         return OutputFinding(error)
-    wrong = first_wrong(pair, position)
+    wrong = pair.first_wrong(position)
     seen = f"first at {list(wrong.index)}: expected {wrong.expected}, got {wrong.actual}"
     if doubt.nan_reference is not None:
         code, detail = "reference-not-finite", f"the reference of {name!r} is NaN; {seen}"

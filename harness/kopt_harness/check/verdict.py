@@ -22,6 +22,10 @@ class Pair(NamedTuple):
     actual: Any
     """The candidate's output."""
 
+    def first_wrong(self, flat_index: int) -> FirstWrong:
+        """The element of both sides at a position in row-major order."""
+        return first_wrong(self.name, flat_index, self.expected, self.actual)
+
 
 class OutputFinding(NamedTuple):
     """What a tier says of one output."""
@@ -43,19 +47,26 @@ def scalar(value: Any) -> float | int | str:
     return number  # type: ignore[no-any-return]
 
 
-def first_wrong(pair: Pair, flat_index: int) -> FirstWrong:
-    """The element of both sides at a position in row-major order."""
+def first_wrong(output: str, flat_index: int, expected: Any, actual: Any) -> FirstWrong:
+    """Name one element of two tensors of the same shape.
+
+    Args:
+        output: name of the output.
+        flat_index: position in row-major order.
+        expected: the reference, as the tier compares it.
+        actual: the candidate's output.
+    """
     index: list[int] = []
     rest = flat_index
-    for extent in reversed(pair.expected.shape):
+    for extent in reversed(expected.shape):
         rest, position = divmod(rest, extent)
         index.insert(0, position)
     where = tuple(index)
     return FirstWrong(
-        output=pair.name,
+        output=output,
         index=where,
-        expected=scalar(pair.expected[where]),
-        actual=scalar(pair.actual[where]),
+        expected=scalar(expected[where]),
+        actual=scalar(actual[where]),
     )
 
 

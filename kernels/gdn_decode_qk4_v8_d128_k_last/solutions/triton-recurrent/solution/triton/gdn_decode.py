@@ -11,9 +11,11 @@ Idea: with the gates g and beta of a head and S one row of its state,
     delta = beta * (v - g * (k . S));  S' = g * S + delta * k
     o = scale * (q . S') = scale * (g * (q . S) + (q . k) * delta)
 
-so both dot products are taken over the old row, which is read once and written once. A tile of
-rows is held as (pieces, rows, columns of a piece): the compiler then lays LANES_PER_ROW lanes over
-a row and keeps the pieces in registers, and a reduction takes log2(LANES_PER_ROW) shuffles.
+so both dot products are taken over the old row, which is read once and written once. With more
+than one warp a row is cut into four pieces of 32 columns that are separate tensors: the compiler
+lays 8 lanes over each, so that a reduction adds the pieces in registers and takes 3 shuffles
+instead of 5. (With one warp it would give k another layout than the state and pass one of them
+through shared memory, so there the row stays whole.)
 
 Bound: memory, 64 KiB in and 64 KiB out per sequence and head; for few sequences the latency of a
 launch and of one chain of load, dot, shuffles and store.
@@ -25,12 +27,13 @@ import torch
 import triton
 import triton.language as tl
 
-from .tunables import BV, EVICT_FIRST, LANES_PER_ROW, NUM_STAGES, NUM_WARPS
+from .tunables import BV, EVICT_FIRST, NUM_WARPS
 
 _HEADS = 8
 _QK_HEADS = 4
 _HEAD_SIZE = 128
-_FLOATS_PER_LOAD = 4
+_PIECES = 1 if NUM_WARPS == 1 else 4
+"""Tensors that a tile of rows is cut into, along K."""
 
 
 @triton.jit
@@ -75,29 +78,40 @@ def _decode_step(
     qk_item = item // (HEADS // QK_HEADS)
     # Rows are counted over all sequences and heads, as elements of v and of the output are.
     row = program * ROWS + tl.arange(0, ROWS)  # (ROWS,)
-    piece = tl.arange(0, PIECES)[:, None, None] * WIDTH
-    column = piece + tl.arange(0, WIDTH)[None, None, :]  # (PIECES, 1, WIDTH)
-    offset = row.to(tl.int64)[None, :, None] * SIZE + column  # (PIECES, ROWS, WIDTH)
+    column = tl.arange(0, WIDTH)  # (WIDTH,)
+    offset = row.to(tl.int64)[:, None] * SIZE + column[None, :]  # (ROWS, WIDTH)
 
-    if HAS_STATE:
-        s = tl.load(state_ptr + offset, eviction_policy=STATE_EVICTION)
-    else:
-        s = tl.zeros((PIECES, ROWS, WIDTH), tl.float32)
+    s = ()  # of (ROWS, WIDTH)
+    for i in tl.static_range(PIECES):
+        if HAS_STATE:
+            s += (tl.load(state_ptr + offset + i * WIDTH, eviction_policy=STATE_EVICTION),)
+        else:
+            s += (tl.zeros((ROWS, WIDTH), tl.float32),)
     x = tl.load(a_ptr + item).to(tl.float32) + tl.load(dt_bias_ptr + head)
     rate = tl.exp(tl.load(A_log_ptr + head))
     beta = 1.0 / (1.0 + tl.exp(-tl.load(b_ptr + item).to(tl.float32)))
-    k = tl.load(k_ptr + qk_item * SIZE + column).to(tl.float32)
-    q = tl.load(q_ptr + qk_item * SIZE + column).to(tl.float32)
+    k = ()  # of (1, WIDTH)
+    q = ()
+    for i in tl.static_range(PIECES):
+        piece = qk_item * SIZE + i * WIDTH + column[None, :]
+        k += (tl.load(k_ptr + piece).to(tl.float32),)
+        q += (tl.load(q_ptr + piece).to(tl.float32),)
     v = tl.load(v_ptr + row).to(tl.float32)
     g = tl.exp(-rate * _softplus(x))
 
-    ks = tl.sum(tl.sum(s * k, axis=0), axis=1)
-    qs = tl.sum(tl.sum(s * q, axis=0), axis=1)
-    qk = tl.sum(tl.sum(q * k, axis=0), axis=1)
-    delta = beta * (v - g * ks)
-    new_s = g * s + delta[None, :, None] * k
-    tl.store(new_state_ptr + offset, new_s, eviction_policy=STATE_EVICTION)
-    tl.store(output_ptr + row, (scale * (g * qs + qk * delta)).to(tl.bfloat16))
+    ks = tl.zeros((ROWS, WIDTH), tl.float32)
+    qs = tl.zeros((ROWS, WIDTH), tl.float32)
+    qk = tl.zeros((1, WIDTH), tl.float32)
+    for i in tl.static_range(PIECES):
+        ks += s[i] * k[i]
+        qs += s[i] * q[i]
+        qk += q[i] * k[i]
+    delta = beta * (v - g * tl.sum(ks, axis=1))  # (ROWS,)
+    o = scale * (g * tl.sum(qs, axis=1) + tl.sum(qk, axis=1) * delta)
+    for i in tl.static_range(PIECES):
+        new_s = g * s[i] + delta[:, None] * k[i]
+        tl.store(new_state_ptr + offset + i * WIDTH, new_s, eviction_policy=STATE_EVICTION)
+    tl.store(output_ptr + row, o.to(tl.bfloat16))
 
 
 def run(q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state):
@@ -137,8 +151,7 @@ def run(q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state):
             QK_HEADS=_QK_HEADS,
             SIZE=_HEAD_SIZE,
             ROWS=BV,
-            PIECES=_HEAD_SIZE // (LANES_PER_ROW * _FLOATS_PER_LOAD),
+            PIECES=_PIECES,
             STATE_EVICTION="evict_first" if EVICT_FIRST else "",
             num_warps=NUM_WARPS,
-            num_stages=NUM_STAGES,
         )

@@ -95,13 +95,14 @@ class Chunked {
       since_start_[t] = exp_of_nonpositive(static_cast<float>(sums[t]));
       until_end_[t] = exp_of_nonpositive(static_cast<float>(total - sums[t]));
     }
+    const float scale = problem.scale;
     for (int i = 0; i < padded_; ++i) {
       const int width = (i / kTileRows + 1) * kTileRows;
       const float strength = -strength_[i];
       for (int j = 0; j < width; ++j) {
         const float decay = exp_of_nonpositive(static_cast<float>(sums[i] - sums[j]));
         solve_CC_[i][j] = j < i ? strength * decay * kk_CC_[i][j] : 0.0f;
-        read_CC_[i][j] = j <= i ? problem.scale * decay * qk_CC_[i][j] : 0.0f;
+        read_CC_[i][j] = j <= i ? scale * decay * qk_CC_[i][j] : 0.0f;
       }
     }
   }
@@ -114,10 +115,12 @@ class Chunked {
     multiply<kCols, Start::kZero>(&out_CN_[0][0], kCols, q, state_KN, kCols, padded_, kWidth);
     for (int t = 0; t < count_; ++t) {
       const Bf16* v = problem.v + value_row(begin + t, head) + column;
+      const float strength = strength_[t];
       const float decay = since_start_[t];
+      const float scaled = problem.scale * decay;
       for (int n = 0; n < kCols; ++n) {
-        delta_CN_[t][n] = strength_[t] * (from_bf16(v[n]) - decay * delta_CN_[t][n]);
-        out_CN_[t][n] *= problem.scale * decay;
+        delta_CN_[t][n] = strength * (from_bf16(v[n]) - decay * delta_CN_[t][n]);
+        out_CN_[t][n] *= scaled;
       }
     }
     std::fill_n(delta_CN_[count_], (padded_ - count_) * kCols, 0.0f);
@@ -127,7 +130,8 @@ class Chunked {
       for (int n = 0; n < kCols; ++n) output[n] = to_bf16(out_CN_[t][n]);
     }
     for (int t = 0; t < padded_; ++t) {
-      for (int n = 0; n < kCols; ++n) delta_CN_[t][n] *= until_end_[t];
+      const float decay = until_end_[t];
+      for (int n = 0; n < kCols; ++n) delta_CN_[t][n] *= decay;
     }
     const Operand keys{&k_CK_[0][0], 1, kWidth};  // transposed
     multiply<kCols, Start::kScaled>(state_KN, kCols, keys, &delta_CN_[0][0], kCols, kWidth,
@@ -142,7 +146,8 @@ class Chunked {
                                     i);
       for (int r = i + 1; r < i + kTileRows; ++r) {
         for (int j = i; j < r; ++j) {
-          for (int n = 0; n < kCols; ++n) delta_CN_[r][n] += solve_CC_[r][j] * delta_CN_[j][n];
+          const float factor = solve_CC_[r][j];
+          for (int n = 0; n < kCols; ++n) delta_CN_[r][n] += factor * delta_CN_[j][n];
         }
       }
       const Operand until{read_CC_[i], kChunk, 1};

@@ -8,6 +8,7 @@ each; the cu_seqlens are read on the host.
 """
 
 import math
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +26,7 @@ def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_sta
     beta_TH = torch.sigmoid(b.float())
 
     bounds = cu_seqlens.tolist()
-    lengths = [end - start for start, end in zip(bounds, bounds[1:], strict=False)]
+    lengths = [end - start for start, end in pairwise(bounds)]
     order = sorted((n for n, size in enumerate(lengths) if size > 0), key=lambda n: -lengths[n])
     new_state.zero_()
     if not order:

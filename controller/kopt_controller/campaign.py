@@ -1,0 +1,389 @@
+"""Starting a run, and continuing one: puts the parts of a campaign together for the loop.
+
+A run's manifest holds everything that the loop starts from (configuration, incumbent, memory,
+seeds), so ``resume`` needs nothing but the run's folder and the same kernels folder.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from kopt_harness.archive import Archive, Run
+from kopt_harness.catalog import Catalog
+from kopt_harness.errors import (
+    InfraError,
+    InterruptedRunError,
+    InvalidInputError,
+    KoptError,
+    NotFoundError,
+)
+from kopt_harness.journal import Journal, read_journal
+from kopt_harness.pack import load
+from kopt_harness.root import Root
+from kopt_harness.schema import Definition, Model
+from kopt_harness.targets import Target, best_target, get_target
+from pydantic import ValidationError
+
+from .agents import AgentContext, get_agent
+from .config import PromotionMode, RunConfig
+from .directions import load_directions
+from .harness import Harness
+from .loop import Representative, World, run_rounds
+from .memory import Memory, gather
+from .policy import get_policy
+from .promotion import Promoter
+from .result import CandidateRef, RoundResult
+from .space import CatalogSpace
+from .state import Floor, floor_of
+
+__all__ = [
+    "CAMPAIGN",
+    "FINISHED_KEY",
+    "Campaign",
+    "CampaignResult",
+    "Manifest",
+    "floors_of",
+    "interruptible",
+    "is_finished",
+    "lazy_harness",
+    "open_campaign",
+    "read_manifest",
+    "representatives_of",
+    "start_campaign",
+]
+
+CAMPAIGN = "campaign"
+"""Kind of a run, in its manifest."""
+
+FINISHED_KEY = "finished"
+"""Journal key of the last record of a run that came to its end."""
+
+MakeHarness = Callable[[Target, RunConfig], Harness]
+
+
+class Manifest(Model):
+    """What a run was started with."""
+
+    schema_: int = 1
+    kind: Literal["campaign"]
+    run: str
+    created: str
+    definition: str
+    target: str
+    config: RunConfig
+    mode: PromotionMode
+    """``auto`` or ``ask``: the configuration's, else the agent's own."""
+    search_seed: int
+    incumbent: CandidateRef
+    """Its bytes are in the archive."""
+    memory: Memory
+    """What was known before the run."""
+
+
+class CampaignResult(NamedTuple):
+    """What ``kopt round`` and ``kopt resume`` report."""
+
+    run: str
+    rounds: tuple[RoundResult, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The JSON of DESIGN section 7."""
+        return {"run": self.run, "rounds": [result.document() for result in self.rounds]}
+
+
+class Campaign(NamedTuple):
+    """A run, ready to be run or continued."""
+
+    run: Run
+    manifest: Manifest
+    catalog: Catalog
+    archive: Archive
+    make_harness: MakeHarness
+    notify: Callable[[str], None]
+
+    def execute(self) -> CampaignResult:
+        """Runs what is left of the rounds.
+
+        Raises:
+            InterruptedRunError: After Ctrl-C or a termination signal; the journal is safe.
+            UsageError: If another process runs it.
+        """
+        with Journal(self.run.journal_path) as journal, lazy_harness(self._new_harness) as harness:
+            return self._execute(journal, harness)
+
+    def _execute(self, journal: Journal, harness: Callable[[], Harness]) -> CampaignResult:
+        session = _Session(journal)
+
+        def measured() -> Harness:
+            made = harness()
+            session.note(made.environment)
+            return made
+
+        world = self._world(journal, measured)
+        incumbent = self.archive.get(self.manifest.incumbent.sha256).model_copy(
+            update={"name": self.manifest.incumbent.name}
+        )
+        with interruptible(f"the run {self.run.id}", f"kopt resume {self.run.id}"):
+            rounds = tuple(
+                run_rounds(world, incumbent, self.manifest.memory, self.manifest.config.rounds)
+            )
+        if journal.get(FINISHED_KEY) is None:
+            journal.put(FINISHED_KEY, {"rounds": len(rounds)})
+        return CampaignResult(self.run.id, rounds)
+
+    def _new_harness(self) -> Harness:
+        return self.make_harness(get_target(self.manifest.target), self.manifest.config)
+
+    def _world(self, journal: Journal, harness: Callable[[], Harness]) -> World:
+        config, catalog = self.manifest.config, self.catalog
+        definition = catalog.resolve_exact(self.manifest.definition)
+        target = get_target(self.manifest.target)
+        promoter = Promoter(
+            catalog,
+            definition,
+            target.name,
+            journal=journal,
+            floors=floors_of(catalog, definition, target),
+        )
+        start = time.monotonic()
+        return World(
+            run=self.run.id,
+            definition=definition,
+            target=target.name,
+            workloads=catalog.workloads(definition),
+            sweep_workloads=catalog.select(definition, config.sweep_workloads),
+            representatives=representatives_of(catalog, definition, target, config.gate_workloads),
+            harness=harness,
+            agent=get_agent(config.agent).create(
+                _agent_context(catalog, definition, target, config)
+            ),
+            policy=get_policy(config.policy),
+            directions=load_directions(),
+            solutions=self.archive,
+            ledger=journal,
+            mode=self.manifest.mode,
+            promote=promoter.apply,
+            max_candidates=config.max_candidates,
+            search_seed=self.manifest.search_seed,
+            public_seed=config.measure.seed,
+            notify=self.notify,
+            may_start=lambda: config.budget_s is None or time.monotonic() - start < config.budget_s,
+        )
+
+
+def start_campaign(
+    root: Root,
+    definition_name: str,
+    config: RunConfig,
+    make_harness: MakeHarness,
+    notify: Callable[[str], None],
+) -> Campaign:
+    """A new run; nothing is measured yet.
+
+    Raises:
+        NotFoundError: If the definition, target or agent does not exist, or nothing is
+            retained that a candidate could be compared with.
+        InvalidInputError: If a selector or a scripted solution cannot be used.
+    """
+    catalog, archive = Catalog(root), Archive(root.local)
+    definition = catalog.resolve(definition_name)
+    target = best_target() if config.target is None else get_target(config.target)
+    factory = get_agent(config.agent)
+    get_policy(config.policy)
+    catalog.select(definition, (*config.gate_workloads, *config.sweep_workloads))
+    factory.create(_agent_context(catalog, definition, target, config))
+    incumbent = catalog.incumbent(definition, target.name)
+    if incumbent is None:
+        raise NotFoundError(
+            f"{definition.name} has no incumbent for the target {target.name!r}",
+            hint=f"name one in {catalog.folder(definition) / 'retained.toml'}: "
+            f'[{target.name}] solution = "NAME"',
+        )
+    archive.put(incumbent)
+    manifest = {
+        "kind": CAMPAIGN,
+        "definition": definition.name,
+        "target": target.name,
+        "config": config.model_dump(mode="json"),
+        "mode": config.promotion or factory.promotion,
+        "search_seed": _search_seed(config),
+        "incumbent": {"name": incumbent.name, "sha256": incumbent.sha256},
+        "memory": gather(archive, definition.name, target.name).model_dump(mode="json"),
+    }
+    run = archive.create_run(f"{definition.kopt.alias}-{target.name}", manifest)
+    return Campaign(run, read_manifest(run), catalog, archive, make_harness, notify)
+
+
+def open_campaign(
+    root: Root, run_id: str | None, make_harness: MakeHarness, notify: Callable[[str], None]
+) -> Campaign:
+    """A run that was started before.
+
+    Args:
+        root: Where it was started.
+        run_id: Its id or an unambiguous part; None: the latest that is not finished.
+        make_harness: As when it was started.
+        notify: Gets progress.
+
+    Raises:
+        NotFoundError: If there is no such run.
+    """
+    archive = Archive(root.local)
+    run = archive.run(run_id) if run_id is not None else _latest_unfinished(archive)
+    return Campaign(run, read_manifest(run), Catalog(root), archive, make_harness, notify)
+
+
+def read_manifest(run: Run) -> Manifest:
+    """The manifest of a campaign.
+
+    Raises:
+        InvalidInputError: If it cannot be read, or is not that of a campaign.
+    """
+    data = run.manifest()
+    data["schema_"] = data.pop("schema")
+    try:
+        return Manifest.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidInputError(
+            f"the run {run.id!r} is no campaign: {'.'.join(map(str, first['loc']))}: "
+            f"{first['msg']}",
+            hint="kopt history lists the runs",
+        ) from error
+
+
+def representatives_of(
+    catalog: Catalog, definition: Definition, target: Target, selectors: tuple[str, ...]
+) -> tuple[Representative, ...]:
+    """The workloads of the gate, each with the share of its regime that it stands for."""
+    regimes = catalog.regimes(definition)
+    chosen = catalog.select(definition, selectors)
+    sizes = list(regimes.values())
+    per_regime = [regimes[workload.uuid] for workload in chosen]
+    found = []
+    for workload, regime in zip(chosen, per_regime, strict=True):
+        cost = catalog.cost(definition, workload.axes)
+        weight = max(1, round(sizes.count(regime) / per_regime.count(regime)))
+        floor = floor_of(cost.bytes, cost.flops, target)
+        found.append(Representative(workload, regime, weight, cost.bytes, cost.flops, floor))
+    return tuple(found)
+
+
+def floors_of(catalog: Catalog, definition: Definition, target: Target) -> dict[str, Floor]:
+    """The floor of every workload, by uuid."""
+    floors = {}
+    for workload in catalog.workloads(definition):
+        cost = catalog.cost(definition, workload.axes)
+        floors[workload.uuid] = floor_of(cost.bytes, cost.flops, target)
+    return floors
+
+
+@contextmanager
+def interruptible(what: str, go_on: str) -> Iterator[None]:
+    """Turns Ctrl-C, SIGTERM and SIGHUP into an error that says how to go on.
+
+    The journal needs no saving: every record in it is complete. Machine failures get the
+    same hint, since what was measured before them is kept.
+
+    Args:
+        what: Subject of the message.
+        go_on: The command that continues.
+    """
+    hint = f"continue with: {go_on}"
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signals = (signal.SIGTERM, signal.SIGHUP)
+    # Only the main thread may set handlers; elsewhere the caller's handlers stay.
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {each: signal.signal(each, stop) for each in signals} if in_main else {}
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise InterruptedRunError(f"{what} was interrupted", hint=hint) from error
+    except InfraError as error:
+        raise InfraError(error.message, hint=f"{error.hint}; then {hint}") from error
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+class _Session:
+    """Notes in the journal once in each process what was measured with."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._noted = False
+
+    def note(self, environment: dict[str, Any]) -> None:
+        if self._noted:
+            return
+        number = sum(key.startswith("session/") for key in self._journal.completed())
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._journal.put(f"session/{number}", {"time": now, "environment": environment})
+        self._noted = True
+
+
+@contextmanager
+def lazy_harness(make: Callable[[], Harness]) -> Iterator[Callable[[], Harness]]:
+    """A harness that is made when it is first asked for, and closed at the end."""
+    made: list[Harness] = []
+
+    def get() -> Harness:
+        if not made:
+            made.append(make())
+        return made[0]
+
+    try:
+        yield get
+    finally:
+        for harness in made:
+            harness.close()
+
+
+def _agent_context(
+    catalog: Catalog, definition: Definition, target: Target, config: RunConfig
+) -> AgentContext:
+    root = catalog.root
+    default_inbox = root.local / "inbox" / definition.name
+    return AgentContext(
+        definition=definition,
+        space=CatalogSpace(catalog, definition, target),
+        load=lambda path: load(path, known=catalog),
+        inbox=default_inbox if config.inbox is None else Path(config.inbox).expanduser(),
+        scripted=tuple(Path(path).expanduser() for path in config.scripted),
+    )
+
+
+def _search_seed(config: RunConfig) -> int:
+    if config.search_seed is not None:
+        return config.search_seed
+    return secrets.randbits(32) if config.measure.seed is None else config.measure.seed
+
+
+def _latest_unfinished(archive: Archive) -> Run:
+    for run in reversed(archive.runs()):
+        try:
+            read_manifest(run)
+            if not is_finished(run):
+                return run
+        except KoptError:
+            # Runs of other commands, and damaged ones, are not offered; history names them.
+            continue
+    raise NotFoundError(
+        "no run is waiting to be resumed", hint="kopt history lists all; kopt round starts one"
+    )
+
+
+def is_finished(run: Run) -> bool:
+    """Whether the run came to its end."""
+    return any(record.key == FINISHED_KEY for record in read_journal(run.journal_path))

@@ -1,0 +1,114 @@
+"""``kopt round``: the loop, from state to decision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ._common import (
+    LOOP,
+    AppState,
+    SeedOption,
+    TargetOption,
+    WorkloadOption,
+    emit,
+    examples,
+    note,
+    progress,
+    state_of,
+)
+from ._loop import harness_maker, notifier, print_rounds
+
+DefinitionOption = Annotated[
+    str,
+    typer.Option(
+        "--definition", metavar="DEF", help="Definition: alias, id, or unambiguous prefix."
+    ),
+]
+RoundsOption = Annotated[
+    int | None, typer.Option("--rounds", metavar="N", min=1, help="Rounds; default: 1.")
+]
+AgentOption = Annotated[
+    str | None,
+    typer.Option("--agent", metavar="A", help="Who proposes candidates; default: knobs."),
+]
+PromotionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--promotion",
+        metavar="auto|ask",
+        help="auto moves retained.toml, ask leaves it to kopt promote; default: the agent's own.",
+    ),
+]
+InboxOption = Annotated[
+    Path | None, typer.Option("--inbox", metavar="DIR", help="Folder of the inbox agent.")
+]
+ExitCodeOption = Annotated[
+    bool, typer.Option("--exit-code", help="1 unless the last round promotes.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "round",
+        rich_help_panel=LOOP,
+        epilog=examples(
+            "kopt round --definition gdn_decode",
+            "kopt round --definition gdn_decode --rounds 5 --promotion ask",
+            "kopt round --definition gdn_decode --agent inbox --inbox ~/candidates",
+        ),
+    )(round_)
+
+
+def round_(  # typer passes options by name
+    ctx: typer.Context,
+    definition: DefinitionOption,
+    rounds: RoundsOption = None,
+    agent: AgentOption = None,
+    target: TargetOption = None,
+    promotion: PromotionOption = None,
+    seed: SeedOption = None,
+    workload: WorkloadOption = None,
+    inbox: InboxOption = None,
+    exit_code: ExitCodeOption = False,
+) -> None:
+    """Run rounds: state, direction, candidates, gate, sweep, decision.
+
+    A round measures for minutes and may be stopped at any time: kopt resume continues it, and
+    what was measured is not measured again. --workload limits the sweep, which bars promotion.
+    """
+    from ..campaign import start_campaign
+    from ..config import load_config
+
+    state = state_of(ctx)
+    named = None if state.config is None else str(state.config)
+    selectors = [part for value in workload or () for part in value.split(",") if part]
+    flags = {
+        "rounds": rounds,
+        "agent": agent,
+        "target": target,
+        "promotion": promotion,
+        "inbox": None if inbox is None else str(inbox),
+        "sweep_workloads": selectors or None,
+        "measure.seed": seed,
+    }
+    config = load_config(state.root.configs, named, flags)
+    with progress(state, f"round of {definition}") as bar:
+        notify = notifier(state, bar)
+        maker = harness_maker(state, notify)
+        campaign = start_campaign(state.root, definition, config, maker, notify)
+        note(state, f"run {campaign.run.id}")
+        result = campaign.execute()
+    show(state, result.document(), exit_code=exit_code)
+
+
+def show(state: AppState, document: dict[str, object], *, exit_code: bool) -> None:
+    """Prints the rounds; with ``exit_code``, ends with 1 unless the last one promotes."""
+    emit(state, document, lambda console: print_rounds(console, document))
+    rounds = document["rounds"]
+    assert isinstance(rounds, list), "the document of a campaign has a list of rounds"
+    if exit_code and not (rounds and rounds[-1]["decision"]["label"].startswith("promote")):
+        raise typer.Exit(1)

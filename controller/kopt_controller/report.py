@@ -1,0 +1,157 @@
+"""A round for a person: lines and tables out of the document of ``kopt round``.
+
+Works on the document, not on the objects behind it, so that what is shown for a fresh round
+and for one read from the archive cannot differ. Knows no terminal: the command line prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["Block", "Table", "round_blocks"]
+
+SHORT = 12
+"""Digits of a hash that are shown."""
+
+
+class Table(NamedTuple):
+    """Rows under headings."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+    numeric: tuple[str, ...] = ()
+    """Headings of columns to align to the right."""
+
+
+Block = str | Table
+"""A line, or a table."""
+
+
+def round_blocks(document: Mapping[str, Any]) -> tuple[Block, ...]:
+    """One round, from state to decision.
+
+    Args:
+        document: One element of ``rounds`` in the JSON of ``kopt round``.
+    """
+    return (
+        f"Round {document['round']}: {document['definition']} on {document['target']}, "
+        f"incumbent {_named(document['incumbent_before'])}",
+        "",
+        *_state(document["state"]),
+        f"Direction: {document['direction']['id']} - {document['direction']['title']}",
+        f"  because {document['direction']['reason']}",
+        "",
+        *_candidates(document["candidates"]),
+        *(f"Note: {text}" for text in document["notes"]),
+        *_sweep(document["best"], document["sweep"]),
+        *_decision(document["decision"]),
+        *_outcome(document),
+    )
+
+
+def _state(state: Mapping[str, Any]) -> tuple[Block, ...]:
+    rows = tuple(
+        (
+            signature["regime"],
+            signature["workloads"],
+            _percent(signature["time_share"]),
+            _number(signature["total_us"], ".1f"),
+            signature["bottleneck"],
+            signature["launch_count"],
+            _number(signature["distance_to_floor"], ".2f"),
+            _dominant(signature),
+        )
+        for signature in state["regimes"]
+    )
+    columns = ("regime", "workloads", "time", "us", "limit", "launches", "x floor", "dominant")
+    numeric = ("workloads", "time", "us", "launches", "x floor")
+    resource = state["limiting_resource"]
+    what = "" if resource is None else f": {resource}"
+    return (
+        Table(columns, rows, numeric),
+        f"State: most can be won in {state['regime']}, limited by {state['bottleneck']}{what} "
+        f"(from {state['basis']})",
+        "",
+    )
+
+
+def _dominant(signature: Mapping[str, Any]) -> str | None:
+    name = signature["dominant_kernel"]
+    return None if name is None else f"{name} {_percent(signature['dominant_share'])}"
+
+
+def _candidates(candidates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
+    if not candidates:
+        return ("No candidates.", "")
+    rows = tuple(
+        (
+            candidate["name"],
+            candidate["sha256"][:SHORT],
+            candidate["verdict"],
+            "passed" if candidate["gate"]["passed"] else "not passed",
+            _ratio(candidate["gate"]["comparison"]),
+            candidate["gate"]["reason"]["detail"]
+            if candidate["verdict"] != "pass"
+            else candidate["rationale"],
+        )
+        for candidate in candidates
+    )
+    columns = ("candidate", "sha256", "verdict", "gate", "time / incumbent", "what")
+    return (Table(columns, rows), "")
+
+
+def _sweep(best: Mapping[str, Any] | None, sweep: Mapping[str, Any] | None) -> tuple[Block, ...]:
+    if best is None or sweep is None:
+        return ("Sweep: none, since no candidate passed the gate", "")
+    head = f"Sweep of {_named(best)}: {sweep['verdict']} on {sweep['workloads']} workloads"
+    comparison = sweep["comparison"]
+    if comparison is None or comparison["ratio"] is None:
+        return (head, "")
+    means = ""
+    if comparison["a_mean_us"] is not None and comparison["b_mean_us"] is not None:
+        means = f", mean {comparison['b_mean_us']:.1f} us against {comparison['a_mean_us']:.1f} us"
+    confidence = f"{comparison['confidence']:.0%}"
+    return (f"{head}; time / incumbent {_ratio(comparison)} at {confidence}{means}", "")
+
+
+def _decision(decision: Mapping[str, Any]) -> tuple[Block, ...]:
+    rows = tuple(
+        (
+            "ok" if condition["ok"] else "NO",
+            condition["name"],
+            condition["measured"],
+            condition["required"],
+        )
+        for condition in decision["evidence"]
+    )
+    table = (Table(("", "condition", "measured", "required"), rows),) if rows else ()
+    return (*table, f"Decision: {decision['label'].upper()} - {decision['reason']}")
+
+
+def _outcome(document: Mapping[str, Any]) -> tuple[Block, ...]:
+    promotion = document["promotion"]
+    signals = tuple(f"Supervisor: {s['kind']}: {s['detail']}" for s in document["signals"])
+    moved = () if promotion is None else (promotion["detail"],)
+    return (*moved, f"Incumbent: {_named(document['incumbent'])}", *signals, "")
+
+
+def _named(ref: Mapping[str, Any]) -> str:
+    return f"{ref['name']} ({ref['sha256'][:SHORT]})"
+
+
+def _ratio(comparison: Mapping[str, Any] | None) -> str | None:
+    if comparison is None or comparison["ratio"] is None:
+        return None
+    if comparison["ci"] is None:
+        return f"{comparison['ratio']:.3f}"
+    low, high = comparison["ci"]
+    return f"{comparison['ratio']:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share:.0%}"
+
+
+def _number(value: float | None, form: str) -> str | None:
+    return None if value is None else format(value, form)

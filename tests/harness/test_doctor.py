@@ -1,0 +1,71 @@
+import importlib.metadata
+import json
+from pathlib import Path
+
+import pytest
+from kopt_harness import doctor
+from kopt_harness.doctor import examine, find_program
+from kopt_harness.root import Root
+from kopt_harness.targets import list_targets
+
+
+@pytest.fixture(scope="module")
+def report() -> doctor.Report:
+    """One look at this machine."""
+    return examine(Root(Path(__file__).resolve().parents[2]))
+
+
+def test_document_has_the_promised_fields(report: doctor.Report) -> None:
+    """The JSON document has what the command line promises, and is JSON."""
+    document = json.loads(json.dumps(report.document()))
+    for target in document["targets"]:
+        assert {"name", "present", "can_build", "can_run", "reason"} <= set(target)
+    for tool in document["tools"]:
+        assert {"name", "version", "ok", "hint"} <= set(tool)
+    assert document["isolation"]
+
+
+def test_every_target_is_reported(report: doctor.Report) -> None:
+    """Each target module appears, and what cannot run says why."""
+    assert {target.name for target in report.targets} == {target.name for target in list_targets()}
+    for target in report.targets:
+        assert target.reason
+        assert target.present or not target.can_run
+
+
+def test_whatever_is_missing_has_a_hint(report: doctor.Report) -> None:
+    """A tool is either there, or the report says how to get it."""
+    for tool in report.tools:
+        assert tool.ok == (not tool.hint), tool
+
+
+def test_versions_are_those_of_the_packages(report: doctor.Report) -> None:
+    """Package versions come from their metadata."""
+    numpy = next(tool for tool in report.tools if tool.name == "numpy")
+    assert numpy.version == importlib.metadata.version("numpy")
+
+
+def test_a_program_that_is_not_there_is_reported() -> None:
+    """An absent program is not ok and keeps its hint."""
+    tool = find_program("no-such-program", kind="agent", hint="install it")
+    assert (tool.ok, tool.version, tool.hint) == (False, "", "install it")
+
+
+def test_a_program_that_fails_has_no_version(tmp_path: Path) -> None:
+    """A program without a version is there all the same."""
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    assert find_program("tool", kind="agent", hint="h", path=str(program)).ok
+
+
+def test_disk_and_root_are_reported(report: doctor.Report) -> None:
+    """Free space is that of the root's file system."""
+    assert 0 < report.disk["free_bytes"] <= report.disk["total_bytes"]
+    assert report.platform["root"] == report.disk["path"]
+
+
+def test_isolation_names_each_namespace(report: doctor.Report) -> None:
+    """Every namespace is reported as granted or not, and Landlock by its version."""
+    assert set(report.isolation["namespaces"]) == {"user", "pid", "network", "mount", "ipc"}
+    assert report.isolation["landlock_abi"] is None or report.isolation["landlock_abi"] > 0
