@@ -29,11 +29,15 @@ def measure(path: Path, top: Path) -> tuple[Size, list[Size]]:
     text = path.read_text()
     name = str(path.relative_to(top))
     functions = [
-        Size((node.end_lineno or node.lineno) - node.lineno + 1, f"{name}:{node.lineno} {node.name}")
+        Size(_lines(node), f"{name}:{node.lineno} {node.name}")
         for node in ast.walk(ast.parse(text))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     ]
     return Size(len(text.splitlines()), name), functions
+
+
+def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 def show(title: str, sizes: list[Size], limit: int, top: int) -> None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kopt_harness.archive import Archive
+from kopt_harness.archive import Archive, Run
 from kopt_harness.catalog import Catalog
 from kopt_harness.errors import NotFoundError, UsageError
 from kopt_harness.journal import Journal
-from kopt_harness.schema import Definition, Solution
+from kopt_harness.schema import Definition, Solution, SweepResult
 from kopt_harness.targets import Target, best_target, get_target
 
 from .campaign import MakeHarness, floors_of, interruptible, lazy_harness, representatives_of
 from .config import RunConfig
+from .harness import Harness
 from .history import find_round, list_runs
 from .loop import Promotion
 from .policy import promotion_conditions
@@ -130,6 +131,43 @@ def reverify(
         UsageError: If the candidate is the incumbent already.
     """
     candidate, definition, target = promotable
+    incumbent = _incumbent(catalog, promotable)
+    run = _create_run(catalog, promotable, incumbent, config, overridden)
+    go_on = f"kopt promote {candidate.sha256[:12]}"
+    with (
+        Journal(run.journal_path) as journal,
+        lazy_harness(lambda: make_harness(target, config)) as harness,
+        interruptible("the promotion", go_on),
+    ):
+        prefix = f"sweep/{candidate.sha256[:12]}"
+        workloads = catalog.workloads(definition)
+        sweep = harness().sweep(candidate, incumbent, workloads, journal.scoped(prefix))
+        conditions = promotion_conditions(
+            sweep, workloads=workloads, public_seed=config.measure.seed, overridden=overridden
+        )
+        failed = [condition for condition in conditions if not condition.ok]
+        if failed:
+            applied, detail = False, f"not applied: {failed[0].name} is {failed[0].measured}"
+        else:
+            notify(f"promoting {candidate.name}")
+            observations = _observe(catalog, promotable, config, harness(), journal)
+            promotion = _promotion(promotable, incumbent, sweep, conditions, observations)
+            promoter = _promoter(catalog, promotable, journal)
+            record = promoter.apply(promotion, mode="command", overridden=overridden)
+            applied, detail = record.applied, record.detail
+    return Reverified(
+        candidate=_ref(candidate),
+        incumbent=_ref(incumbent),
+        target=target.name,
+        applied=applied,
+        conditions=conditions,
+        detail=detail,
+        run=run.id,
+    )
+
+
+def _incumbent(catalog: Catalog, promotable: Promotable) -> Solution:
+    candidate, definition, target = promotable
     incumbent = catalog.incumbent(definition, target.name)
     if incumbent is None:
         raise NotFoundError(
@@ -141,91 +179,80 @@ def reverify(
             f"{candidate.name} ({candidate.sha256[:12]}) is the incumbent already",
             hint="kopt history lists other candidates",
         )
-    archive = Archive(catalog.root.local)
-    archive.put(incumbent)
-    run = archive.create_run(
-        f"promote-{definition.kopt.alias}-{target.name}",
-        {
-            "kind": "promote",
-            "definition": definition.name,
-            "target": target.name,
-            "candidate": candidate.sha256,
-            "incumbent": incumbent.sha256,
-            "overridden_flags": list(overridden),
-            "config": config.model_dump(mode="json"),
-        },
-    )
-    go_on = f"kopt promote {candidate.sha256[:12]}"
-    with (
-        Journal(run.journal_path) as journal,
-        lazy_harness(lambda: make_harness(target, config)) as harness,
-        interruptible("the promotion", go_on),
-    ):
-        workloads = catalog.workloads(definition)
-        prefix = f"sweep/{candidate.sha256[:12]}"
-        sweep = harness().sweep(candidate, incumbent, workloads, journal.scoped(prefix))
-        conditions = promotion_conditions(
-            sweep, workloads=workloads, public_seed=config.measure.seed, overridden=overridden
-        )
-        failed = [condition for condition in conditions if not condition.ok]
-        if failed:
-            detail = f"not applied: {failed[0].name} is {failed[0].measured}"
-            return _report(promotable, incumbent, conditions, detail, run.id, applied=False)
-        observations = [
-            Observation(
-                regime=each.regime,
-                workloads=each.weight,
-                profile=harness().profile(candidate, each.workload, journal.scoped("profile")),
-                cost_bytes=each.cost_bytes,
-                flops=each.flops,
-                floor=each.floor,
-            )
-            for each in representatives_of(catalog, definition, target, config.gate_workloads)
-        ]
-        promotion = Promotion(
-            candidate=candidate,
-            incumbent=incumbent,
-            sweep=sweep,
-            decision=Decision(
-                label="promote",
-                code="re-verified",
-                reason="every condition held in a sweep of the archived bytes",
-                evidence=conditions,
-            ),
-            state=derive_state(observations),
-            profiles=tuple(observation.profile for observation in observations),
-            samples_prefix=prefix,
-        )
-        promoter = Promoter(
-            catalog,
-            definition,
-            target.name,
-            journal=journal,
-            floors=floors_of(catalog, definition, target),
-        )
-        notify(f"promoting {candidate.name}")
-        record = promoter.apply(promotion, mode="command", overridden=overridden)
-    return _report(promotable, incumbent, conditions, record.detail, run.id, applied=record.applied)
+    return incumbent
 
 
-def _report(
+def _create_run(
+    catalog: Catalog,
     promotable: Promotable,
     incumbent: Solution,
+    config: RunConfig,
+    overridden: tuple[str, ...],
+) -> Run:
+    candidate, definition, target = promotable
+    archive = Archive(catalog.root.local)
+    archive.put(incumbent)
+    manifest = {
+        "kind": "promote",
+        "definition": definition.name,
+        "target": target.name,
+        "candidate": candidate.sha256,
+        "incumbent": incumbent.sha256,
+        "overridden_flags": list(overridden),
+        "config": config.model_dump(mode="json"),
+    }
+    return archive.create_run(f"promote-{definition.kopt.alias}-{target.name}", manifest)
+
+
+def _observe(
+    catalog: Catalog,
+    promotable: Promotable,
+    config: RunConfig,
+    harness: Harness,
+    journal: Journal,
+) -> list[Observation]:
+    candidate, definition, target = promotable
+    return [
+        Observation(
+            regime=each.regime,
+            workloads=each.weight,
+            profile=harness.profile(candidate, each.workload, journal),
+            cost_bytes=each.cost_bytes,
+            flops=each.flops,
+            floor=each.floor,
+        )
+        for each in representatives_of(catalog, definition, target, config.gate_workloads)
+    ]
+
+
+def _promotion(
+    promotable: Promotable,
+    incumbent: Solution,
+    sweep: SweepResult,
     conditions: tuple[Condition, ...],
-    detail: str,
-    run_id: str,
-    *,
-    applied: bool,
-) -> Reverified:
-    return Reverified(
-        candidate=_ref(promotable.candidate),
-        incumbent=_ref(incumbent),
-        target=promotable.target.name,
-        applied=applied,
-        conditions=conditions,
-        detail=detail,
-        run=run_id,
+    observations: list[Observation],
+) -> Promotion:
+    decision = Decision(
+        label="promote",
+        code="re-verified",
+        reason="every condition held in a sweep of the archived bytes",
+        evidence=conditions,
     )
+    return Promotion(
+        candidate=promotable.candidate,
+        incumbent=incumbent,
+        sweep=sweep,
+        decision=decision,
+        state=derive_state(observations),
+        profiles=tuple(observation.profile for observation in observations),
+        samples_prefix=f"sweep/{promotable.candidate.sha256[:12]}",
+    )
+
+
+def _promoter(catalog: Catalog, promotable: Promotable, journal: Journal) -> Promoter:
+    _, definition, target = promotable
+    floors = floors_of(catalog, definition, target)
+    return Promoter(catalog, definition, target.name, journal=journal, floors=floors)
 
 
 def _ref(solution: Solution) -> CandidateRef:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from .atomic import write_atomic
 from .errors import InvalidInputError
-from .schema import SCHEMA_VERSION, Solution, SweepResult
+from .schema import SCHEMA_VERSION, Comparison, Solution, SweepResult
 
 __all__ = ["Evidence", "point_to", "set_incumbent", "summarise", "write_evidence"]
 
@@ -55,17 +55,6 @@ def summarise(
     """
     comparison = sweep.comparison
     assert comparison is not None, "only a compared solution is retained"
-    environment = sweep.evaluation.environment | {"floor_source": floor_source}
-    workloads = [
-        {
-            "uuid": workload.uuid,
-            "axes": workload.axes,
-            "median_us": workload.b_median_us,
-            "floor_us": floors_us.get(workload.uuid),
-            "baselines": {},
-        }
-        for workload in comparison.workloads
-    ]
     return {
         "schema": SCHEMA_VERSION,
         "definition": comparison.b.definition,
@@ -74,20 +63,34 @@ def summarise(
         "date": date,
         "provisional": provisional,
         "epoch": comparison.epoch,
-        "environment": environment,
-        "workloads": workloads,
+        "environment": sweep.evaluation.environment | {"floor_source": floor_source},
+        "workloads": [
+            {
+                "uuid": workload.uuid,
+                "axes": workload.axes,
+                "median_us": workload.b_median_us,
+                "floor_us": floors_us.get(workload.uuid),
+                "baselines": {},
+            }
+            for workload in comparison.workloads
+        ],
         "mean_us": comparison.b_mean_us,
-        "incumbent": {
-            "name": comparison.a.name,
-            "sha256": comparison.a.sha256,
-            "mean_us": comparison.a_mean_us,
-            "ratio": comparison.ratio,
-            "ci": comparison.ci,
-            "confidence": comparison.confidence,
-        },
+        "incumbent": _incumbent(comparison),
         "baselines": {},
         "best_baseline": None,
         "limits": limits,
+    }
+
+
+def _incumbent(comparison: Comparison) -> dict[str, Any]:
+    """What was replaced; ``ratio`` is new over old, unlike that of a baseline."""
+    return {
+        "name": comparison.a.name,
+        "sha256": comparison.a.sha256,
+        "mean_us": comparison.a_mean_us,
+        "ratio": comparison.ratio,
+        "ci": comparison.ci,
+        "confidence": comparison.confidence,
     }
 
 

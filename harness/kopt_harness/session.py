@@ -336,12 +336,7 @@ class Session:
 
     def _open_judge(self) -> WorkerClient:
         if self._judge is None:
-            client = WorkerClient(
-                "judge",
-                self._fd,
-                # Idle threads of the judge must not spin on the cores of the candidate.
-                environment=self._setting.worker_variables | {"OMP_WAIT_POLICY": "PASSIVE"},
-            )
+            client = WorkerClient("judge", self._fd, environment=self._setting.worker_variables)
             self._judge = client
             seed = self._setting.options.seed
             try:

@@ -70,7 +70,7 @@ class Setting:
     @property
     def build_cache(self) -> Path:
         """Folder of built solutions."""
-        return self.catalog.root.local / "build"
+        return self.catalog.root.local / "builds"
 
     @cached_property
     def environment(self) -> dict[str, Any]:

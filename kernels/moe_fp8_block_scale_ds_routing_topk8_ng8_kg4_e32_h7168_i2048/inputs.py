@@ -188,16 +188,17 @@ def _quiet_device(axes, rng):
     return _inputs(axes, rng, logits, bias, offset)
 
 
-def _one_expert(axes, rng):
-    """Every token selects the same two experts, of which one at least is local."""
+def _two_experts(axes, rng):
+    """Every token selects the same two experts of this device, and others at random."""
     tokens, experts, local = axes["seq_len"], axes["num_experts"], axes["num_local_experts"]
-    # With scores near 1 these two carry their groups into the four that are kept.
-    pick = torch.randint(experts, (2,), generator=rng, device=rng.device)
+    group = torch.randint(_GROUPS, (1,), generator=rng, device=rng.device)
+    pick = torch.randperm(local, generator=rng, device=rng.device)[:2]
     popularity = torch.full((experts,), -1.0, device=rng.device)
-    popularity[pick] = 6.0
+    # Both of one group: their sum of nearly 2 carries the group into the four that are kept.
+    popularity[group * local + pick] = 8.0
     bias = (0.02 * _normal(rng, experts)).to(torch.bfloat16)
     logits = _clear_logits(lambda: popularity + _normal(rng, tokens, experts), bias)
-    return _inputs(axes, rng, logits, bias, int(pick[0]) // local * local)
+    return _inputs(axes, rng, logits, bias, int(group) * local)
 
 
 def _strong_bias(axes, rng):
@@ -219,7 +220,7 @@ GENERATORS = {
     for generator in (
         _generator("typical", "contest", _typical),
         _generator("quiet-device", "stress", _quiet_device),
-        _generator("one-expert", "stress", _one_expert),
+        _generator("two-experts", "stress", _two_experts),
         _generator("strong-bias", "stress", _strong_bias),
     )
 }

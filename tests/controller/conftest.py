@@ -132,3 +132,9 @@ def make_toy(path: Path) -> Toy:
         noise=0.003,
     )
     return Toy(root, Catalog(root), device)
+
+
+@pytest.fixture
+def repo_root() -> Path:
+    """The checkout."""
+    return Path(__file__).parents[2]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from kopt_harness.schema import Evaluation, Verdict
 
 from ._common import AppState, print_table
 
 if TYPE_CHECKING:
     from kopt_harness.options import MeasureOptions
+    from kopt_harness.schema import Evaluation, Verdict
     from kopt_harness.setting import Setting
     from rich.console import Console
 
@@ -53,15 +53,13 @@ def open_setting(state: AppState, target: str | None, options: MeasureOptions) -
 
 def exit_code(verdict: Verdict) -> int:
     """0 for pass, 3 where nothing was learnt of the solution, else 1."""
-    if verdict == Verdict.PASS:
-        return 0
-    return 3 if verdict in (Verdict.INFRA, Verdict.INVALID) else 1
+    return {"pass": 0, "infra": 3, "invalid": 3}.get(verdict.value, 1)
 
 
 def verdict_text(evaluation: Evaluation) -> str:
     """One line: verdict, solution, target."""
     name = f"{evaluation.solution.name} ({evaluation.solution.sha256[:12]})"
-    where = "" if evaluation.verdict == Verdict.PASS else f" in phase {evaluation.phase}"
+    where = "" if evaluation.verdict.value == "pass" else f" in phase {evaluation.phase}"
     return f"{evaluation.verdict.value}{where}: {name} on {evaluation.target}"
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from kopt_harness.schema import Evaluation
 
 from ._common import (
     JUDGE,
@@ -29,6 +28,9 @@ from ._judging import (
     open_setting,
     print_evaluation,
 )
+
+if TYPE_CHECKING:
+    from kopt_harness.schema import Evaluation
 
 
 def register(app: typer.Typer) -> None:

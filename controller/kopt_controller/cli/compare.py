@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kopt_harness.schema import Comparison
 
 from ._common import (
     JUDGE,
@@ -25,6 +24,7 @@ from ._common import (
 from ._judging import CacheOption, TimerOption, measure_options, open_setting
 
 if TYPE_CHECKING:
+    from kopt_harness.schema import Comparison
     from rich.console import Console
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from kopt_harness.errors import InfraError, NotFoundError, UnavailableError, UsageError
-from kopt_harness.schema import Definition, Solution, SweepResult, Verdict, Workload
 
 from ._common import (
     JUDGE,
@@ -31,6 +30,7 @@ from .compare import print_comparison
 
 if TYPE_CHECKING:
     from kopt_harness.ledger import Ledger
+    from kopt_harness.schema import Definition, Solution, SweepResult, Workload
     from kopt_harness.setting import Setting
     from rich.console import Console
 
@@ -80,6 +80,7 @@ def sweep(
 ) -> None:
     """Check a solution on every workload and compare it with the incumbent."""
     from kopt_harness.journal import Journal
+    from kopt_harness.schema import Verdict
 
     state = state_of(ctx)
     if executor != "local":
@@ -165,7 +166,7 @@ class _Sweep:
         from kopt_harness.pack import pack
         from kopt_harness.session import Session
 
-        if result.evaluation.verdict != Verdict.PASS:
+        if result.evaluation.verdict.value != "pass":
             return None
         folder = self._state.catalog.folder(self._definition)
         places = [folder / kind / baseline for kind in ("peers", "solutions")]

@@ -58,8 +58,10 @@ def decide(
     if comparison is not None and comparison.decision == "slower":
         reason = f"{name} takes {_interval(comparison)} of the incumbent's time over all workloads"
         return Decision(label="reject", code="slower", reason=reason, evidence=conditions)
-    first = failed[0]
+    first, *others = failed
     reason = f"{name} is kept, not promoted: {first.name} is {first.measured}, not {first.required}"
+    if others:
+        reason += f"; nor do these hold: {', '.join(condition.name for condition in others)}"
     return Decision(label="archive", code=first.name, reason=reason, evidence=conditions)
 
 

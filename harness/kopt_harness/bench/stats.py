@@ -4,7 +4,9 @@ The statistic is ``mean over workloads of B's latency / mean over workloads of A
 interval is a bootstrap over paired blocks within each workload; a block stays a pair, so
 drift that both solutions share cancels. ``n - 1`` blocks are drawn out of ``n`` (the
 rescaled bootstrap of Rao and Wu, 1988): the plain one understates the variance of a mean
-of few blocks.
+of few blocks. Percentiles of few blocks are too short in the tails as well, so both sides
+are stretched by the quotient of Student's and the normal quantile, with the effective
+degrees of freedom of Welch and Satterthwaite.
 
 Pure numpy; the same samples give the same interval, since the seed is a hash of them.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from statistics import median
+from statistics import NormalDist, median
 from typing import NamedTuple
 
 import numpy as np
@@ -67,7 +69,10 @@ def ratio_interval(workloads: Sequence[Sequence[PairedBlock]], confidence: float
     ratio = sum(float(b.mean()) for _, b in medians) / sum(float(a.mean()) for a, _ in medians)
     tail = (1 - confidence) / 2
     lo, hi = np.quantile(b_sum / a_sum, [tail, 1 - tail])
-    return RatioInterval(ratio, float(lo), float(hi))
+    stretch = _stretch(_freedom(medians, ratio), confidence)
+    return RatioInterval(
+        ratio, ratio - stretch * (ratio - float(lo)), ratio + stretch * (float(hi) - ratio)
+    )
 
 
 def look_confidence(confidence: float, look: int) -> float:
@@ -98,6 +103,25 @@ def spread(workloads: Sequence[Sequence[PairedBlock]], ratio: float) -> list[flo
         residual = b - ratio * a
         contributions.append(float(residual.var(ddof=1)) / len(blocks))
     return contributions
+
+
+def _freedom(medians: Sequence[tuple[_Array, _Array]], ratio: float) -> float:
+    """Effective degrees of freedom of the sum of the workloads' mean residuals."""
+    total, squares = 0.0, 0.0
+    for a, b in medians:
+        variance = float((b - ratio * a).var(ddof=1)) / len(a)
+        total += variance
+        squares += variance**2 / (len(a) - 1)
+    return total**2 / squares if squares else 1e9
+
+
+def _stretch(freedom: float, confidence: float) -> float:
+    """Student's over the normal quantile (Abramowitz and Stegun 26.7.5)."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    f = max(freedom, 1.0)
+    t = z + (z**3 + z) / (4 * f) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * f**2)
+    t += (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * f**3)
+    return t / z
 
 
 def _seed(medians: Sequence[tuple[_Array, _Array]]) -> int:

@@ -12,12 +12,12 @@ from typing import Any
 
 from kopt_harness.check import compare_all, null_kernel_reason
 from kopt_harness.layout import RED_ZONE_BYTES, SHIFT_STEP_BYTES, Arena
-from kopt_harness.schema import Definition, TensorShape
+from kopt_harness.schema import Definition, TensorShape, TierResult
 
 from .devices import Device, open_device
 from .limits import isolate_judge
 from .phases import Phases
-from .pool import Pool, load_module
+from .pool import InputSet, Pool, load_module
 from .serve import serve
 from .wire import Channel
 
@@ -132,17 +132,7 @@ class Judge:
             expected = self._pool.expected(number)
             self._device.synchronize()
         with self._phases("compare"):
-            actual = {name: self._tensor(name) for name in self._definition.outputs}
-            if not full and self._comparator is None:
-                expected, actual = self._sample(expected, actual)
-            tiers = compare_all(
-                self._definition,
-                chosen.values,
-                expected,
-                actual,
-                comparator=self._comparator,
-                kind=chosen.kind,
-            )
+            tiers = self._compare(chosen, expected, full=full)
         with self._phases("hash"):
             changed = self._changed_inputs(chosen.values, full=full)
             overwritten = [name for name in self._shapes if not self._red_zones_intact(name)]
@@ -155,6 +145,32 @@ class Judge:
             inputs_changed=changed,
             red_zones=overwritten,
         )
+
+    def _compare(
+        self, chosen: InputSet, expected: dict[str, Any], *, full: bool
+    ) -> dict[Any, TierResult]:
+        def compare(expected: dict[str, Any], actual: dict[str, Any]) -> dict[Any, TierResult]:
+            return compare_all(
+                self._definition,
+                chosen.values,
+                expected,
+                actual,
+                comparator=self._comparator,
+                kind=chosen.kind,
+            )
+
+        def failed(tiers: dict[Any, TierResult]) -> bool:
+            return any(tier.verdict == "fail" for tier in tiers.values())
+
+        actual = {name: self._tensor(name) for name in self._definition.outputs}
+        if full or self._comparator is not None:
+            return compare(expected, actual)
+        tiers = compare(*self._sample(expected, actual))
+        if failed(tiers):
+            # Compared as a whole, the wrong element is named by its place in the output.
+            whole = compare(expected, actual)
+            return whole if failed(whole) else tiers
+        return tiers
 
     def _answer(self, **fields: Any) -> dict[str, Any]:
         return {**fields, "phases": self._phases.take()}

@@ -4,7 +4,7 @@ Shape letters: B sequences, HV value heads, H query/key heads, V and K the two w
 There is no ``from __future__ import annotations`` here: the DSL reads annotations as objects.
 """
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -150,7 +150,7 @@ def decode_step(
     q: cute.Tensor,
     k: cute.Tensor,
     v: cute.Tensor,
-    state: Optional[cute.Tensor],
+    state: cute.Tensor | None,
     A_log: cute.Tensor,
     a: cute.Tensor,
     dt_bias: cute.Tensor,
@@ -221,7 +221,7 @@ def launch(
     q: cute.Tensor,
     k: cute.Tensor,
     v: cute.Tensor,
-    state: Optional[cute.Tensor],
+    state: cute.Tensor | None,
     A_log: cute.Tensor,
     a: cute.Tensor,
     dt_bias: cute.Tensor,

@@ -1,0 +1,109 @@
+"""A person's promotion: verified again, conditions with numbers, overrides on record."""
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+from kopt_controller.config import RunConfig
+from kopt_controller.reverify import Reverified, find_promotable, reverify
+from kopt_controller.simulated import SimulatedDevice, SimulatedHarness
+from kopt_harness.archive import Archive
+from kopt_harness.errors import InvalidInputError, NotFoundError, UsageError
+
+Toy = Any
+
+
+def _promote(
+    toy: Toy, what: str | None = None, *overridden: str, device: SimulatedDevice | None = None
+) -> Reverified:
+    archive = Archive(toy.root.local)
+    return reverify(
+        toy.catalog,
+        find_promotable(toy.catalog, archive, what, None),
+        RunConfig(),
+        lambda target, _: SimulatedHarness(target.name, device or toy.device),
+        overridden=overridden,
+        notify=lambda _: None,
+    )
+
+
+def _pointer(toy: Toy) -> dict[str, Any]:
+    return tomllib.loads((toy.root.kernels / "toy_op_n/retained.toml").read_text())["cpu"]
+
+
+def test_the_latest_promotable_is_verified_and_applied(toy: Toy) -> None:
+    """Without a name, what waits is taken; every condition is listed with what was measured."""
+    (result,) = toy.campaign(promotion="ask").execute().rounds
+    done = _promote(toy)
+    assert done.applied
+    assert done.candidate == result.best
+    assert _pointer(toy) == {"solution": done.candidate.name, "sha256": done.candidate.sha256}
+    document = done.document()
+    assert {"candidate", "applied", "conditions"} <= set(document)
+    for condition in document["conditions"]:
+        assert set(condition) == {"name", "required", "measured", "ok"}
+        assert condition["ok"]
+    with pytest.raises(UsageError, match="incumbent already"):
+        _promote(toy, done.candidate.sha256[:12])
+
+
+@pytest.mark.parametrize("form", ["{run}/1", "{run}/r1", "{sha}"])
+def test_a_candidate_is_named_by_round_or_hash(toy: Toy, form: str) -> None:
+    """RUN/ROUND and SHA mean the same candidate."""
+    outcome = toy.campaign(promotion="ask").execute()
+    best = outcome.rounds[0].best
+    assert best is not None
+    what = form.format(run=outcome.run, sha=best.sha256[:10])
+    found = find_promotable(toy.catalog, Archive(toy.root.local), what, None)
+    assert found.candidate.sha256 == best.sha256
+    assert found.target.name == "cpu"
+
+
+def test_what_no_longer_holds_is_not_promoted(toy: Toy) -> None:
+    """A claim of a round that the second sweep does not confirm changes nothing."""
+    toy.campaign(promotion="ask").execute()
+    equal = SimulatedDevice(latency_us=lambda *_: 10.0, noise=0.001)
+    done = _promote(toy, device=equal)
+    assert not done.applied
+    assert [c.name for c in done.conditions if not c.ok] == ["speed"]
+    assert "sha256" not in _pointer(toy)
+    assert not toy.root.retained.exists()
+
+
+def test_an_override_is_on_record(toy: Toy) -> None:
+    """A flagged candidate needs the flag's own code; the evidence says who accepted what."""
+    device = toy.device._replace(flags={"tuned": "timer-unconfirmed"})
+    outcome = toy.campaign(device, max_candidates=1).execute()
+    what = f"{outcome.run}/1"
+    assert not _promote(toy, what, device=device).applied
+    assert not _promote(toy, what, "library-call", device=device).applied
+    assert _promote(toy, what, "timer-unconfirmed", device=device).applied
+    decision = json.loads((toy.root.retained / "toy_op_n/cpu/decision.json").read_text())
+    assert decision["overridden_flags"] == ["timer-unconfirmed"]
+
+
+def test_changed_bytes_are_not_promoted(toy: Toy) -> None:
+    """What is promoted is what was archived, or nothing."""
+    outcome = toy.campaign(promotion="ask").execute()
+    best = outcome.rounds[0].best
+    assert best is not None
+    path = toy.root.local / "objects" / f"{best.sha256}.json"
+    path.write_text(path.read_text().replace("x + 1", "x + 2"))
+    with pytest.raises(InvalidInputError, match="was changed"):
+        _promote(toy)
+
+
+def test_nothing_to_promote_is_said(toy: Toy) -> None:
+    """No promotable, an unknown run, a round that never was, a hash of nothing."""
+    with pytest.raises(NotFoundError, match="no round waits"):
+        _promote(toy)
+    outcome = toy.campaign().execute()
+    with pytest.raises(NotFoundError, match="no round waits"):
+        _promote(toy)
+    with pytest.raises(NotFoundError, match="no closed round '7'"):
+        _promote(toy, f"{outcome.run}/7")
+    with pytest.raises(NotFoundError, match="no run"):
+        _promote(toy, "nowhere/1")
+    with pytest.raises(NotFoundError, match="no archived solution"):
+        _promote(toy, "0123456789")
