@@ -239,7 +239,7 @@ def _profile(world: World, solution: Solution, workload: Workload) -> Profile:
 
 def _choose(world: World, turn: Turn, state: State, advice: Advice) -> _Chosen:
     """The first direction, in the order of the policy, for which the agent has candidates."""
-    choices = world.policy.rank(state, world.directions, turn.memory, advice)
+    choices = world.policy.rank(state, world.directions, turn.memory, advice, turn.incumbent.sha256)
     notes: dict[str, None] = {}
     for choice in choices:
         brief = RoundBrief(

@@ -15,6 +15,7 @@ from kopt_harness.archive import Archive
 from kopt_harness.errors import InvalidInputError
 from kopt_harness.journal import JournalRecord, read_journal
 from kopt_harness.schema import Model, Verdict
+from pydantic import ValidationError
 
 from .result import Label, RoundResult
 
@@ -22,6 +23,12 @@ __all__ = ["Memory", "RoundMemory", "Trial", "closed_rounds", "gather"]
 
 RESULT_KEY = "result"
 """Last part of the journal key of a closed round: ``r<number>/result``."""
+
+CLEARLY_FASTER = 0.95
+"""A ratio at the gate below this deserves a sweep even if another candidate had it first."""
+
+_NOT_THE_CANDIDATES_FAULT = frozenset({"coverage", "inputs"})
+"""Conditions of a promotion that a sweep fails because of how it was asked for."""
 
 _RESULT = re.compile(rf"r\d+/{RESULT_KEY}")
 
@@ -56,6 +63,8 @@ class RoundMemory(Model):
     """Of the sweep, else the best of the gate."""
     promoted: bool
     """Whether the incumbent moved."""
+    swept: str | None
+    """SHA-256 of the candidate that had a full sweep."""
     trials: tuple[Trial, ...]
 
     @property
@@ -86,6 +95,28 @@ class Memory(Model):
         """Rounds that went in one direction and had something to measure."""
         return tuple(r for r in self.rounds if r.direction == direction and r.trials)
 
+    def pending(self, incumbent: str, direction: str | None = None) -> tuple[Trial, ...]:
+        """Candidates that were clearly faster at the gate and never had a fair sweep.
+
+        Others of a round whose best was swept, and those whose sweep could not count because
+        of how it was asked for (few workloads, a public seed). Fastest first.
+
+        Args:
+            incumbent: SHA-256 of what they had to beat.
+            direction: In which they were proposed; None: in any.
+        """
+        against = [past for past in self.rounds if past.incumbent == incumbent]
+        settled = {past.swept for past in against if past.code not in _NOT_THE_CANDIDATES_FAULT}
+        found = {
+            trial.sha256: trial
+            for past in against
+            if direction in (None, past.direction)
+            for trial in past.trials
+            if trial.passed and trial.ratio is not None and trial.ratio < CLEARLY_FASTER
+        }
+        waiting = [trial for sha256, trial in found.items() if sha256 not in settled]
+        return tuple(sorted(waiting, key=lambda trial: (trial.ratio or 0.0, trial.sha256)))
+
     def since_promotion(self) -> tuple[RoundMemory, ...]:
         """Rounds since the incumbent last moved."""
         moved = [index for index, past in enumerate(self.rounds) if past.promoted]
@@ -108,6 +139,7 @@ def _remember(run: str, result: RoundResult) -> RoundMemory:
         code=result.decision.code,
         ratio=ratio,
         promoted=result.incumbent.sha256 != result.incumbent_before.sha256,
+        swept=None if result.best is None else result.best.sha256,
         trials=tuple(
             Trial(
                 name=c.name,
@@ -139,9 +171,18 @@ def gather(archive: Archive, definition: str, target: str) -> Memory:
 
 
 def closed_rounds(records: Iterable[JournalRecord]) -> tuple[RoundResult, ...]:
-    """The closed rounds of a journal, in order."""
-    return tuple(
-        RoundResult.model_validate(record.value)
-        for record in records
-        if _RESULT.fullmatch(record.key)
-    )
+    """The closed rounds of a journal, in order.
+
+    Raises:
+        InvalidInputError: If one was written by a version that recorded something else.
+    """
+    found = [record for record in records if _RESULT.fullmatch(record.key)]
+    try:
+        return tuple(RoundResult.model_validate(record.value) for record in found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise InvalidInputError(
+            f"a closed round cannot be read: {field}: {first['msg']}",
+            hint="read it with the version of kopt that wrote it",
+        ) from error

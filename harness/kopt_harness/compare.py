@@ -114,7 +114,6 @@ class Pair:
                 current = self.a if label == "a" else self.b
                 samples[label] += calls.slot(current.sha256, len(numbers), numbers=numbers)
             after = read_conditions(uuid)
-            self.session.drop_set(numbers[-1])
             current = self.b
             if (workload.uuid, "moved") not in self._warm:
                 calls.moved_pointers(current.sha256)

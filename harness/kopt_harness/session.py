@@ -86,6 +86,7 @@ class Session:
         self._random = random.Random(setting.options.seed)
         self._workload: Workload | None = None
         self._sets: dict[str, list[int]] = {}
+        self._had_unused = False
         self._closed_phases_ns: dict[str, int] = {}
         self.generators: dict[str, str] = {}
         """Kind by generator name; known once a judge is open."""
@@ -133,6 +134,7 @@ class Session:
             self._ask_judge("workload", axes=workload.axes)
             self._workload = workload
             self._sets = {}
+            self._had_unused = False
 
     def sets(self, generator: str, count: int, *, reference: bool = True) -> list[int]:
         """The first ``count`` sets of a generator on the current workload.
@@ -153,9 +155,12 @@ class Session:
             raise CandidateFailedError(Verdict.INVALID, "check", reason)
         return int(answer["set"])
 
-    def drop_set(self, number: int) -> None:
-        """Frees a set that will not be used again."""
-        self._ask_judge("drop", set=number)
+    def unused_set(self, generator: str) -> int | None:
+        """A set that no call has seen, once for each visit of a workload; then None."""
+        if self._had_unused:
+            return None
+        self._had_unused = True
+        return self.fresh_set(generator)
 
     def open(self, solution: Solution, build_path: str) -> None:
         """Starts the solution's process and loads it; does nothing if it is warm.

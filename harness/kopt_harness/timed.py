@@ -61,11 +61,16 @@ class TimedCalls:
         return samples
 
     def sets(self, calls: int) -> list[int]:
-        """``calls`` sets: pooled ones in random order, the last one never used before."""
+        """Sets for ``calls`` calls, in random order out of the pool.
+
+        In the first slots of a visit the last one was never used before.
+        """
         first = next(iter(self._session.generators))
         pooled = self._session.sets(first, self._setting.options.pool)
-        fresh = self._session.fresh_set(first)
-        return [*self._session.choose(pooled, calls - 1), fresh]
+        unused = self._session.unused_set(first)
+        if unused is None:
+            return self._session.choose(pooled, calls)
+        return [*self._session.choose(pooled, calls - 1), unused]
 
     def moved_pointers(self, sha256: str) -> None:
         """One checked call with every tensor moved, one with a random part of them moved.

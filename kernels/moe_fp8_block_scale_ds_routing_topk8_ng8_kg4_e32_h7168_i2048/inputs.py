@@ -141,7 +141,9 @@ def _tokens(axes, rng):
     values = values.view(tokens, blocks, _BLOCK)
     scale = values.abs().amax(dim=2).clamp_(min=1e-6) / 448.0
     quantised = (values / scale[..., None]).to(torch.float8_e4m3fn).view(tokens, hidden)
-    return {"hidden_states": quantised, "hidden_states_scale": scale.t().contiguous()}
+    # A clone, because contiguous() keeps the odd strides of a single token's transpose.
+    by_block = scale.t().clone(memory_format=torch.contiguous_format)
+    return {"hidden_states": quantised, "hidden_states_scale": by_block}
 
 
 def _inputs(axes, rng, logits, bias, offset):

@@ -13,12 +13,12 @@ from kopt_controller.agents import (
     get_agent,
 )
 from kopt_controller.directions import load_directions
-from kopt_controller.memory import Memory
+from kopt_controller.memory import Memory, RoundMemory, Trial
 from kopt_controller.space import CatalogSpace, Point, locate
 from kopt_controller.state import Floor, Observation, State, derive_state
 from kopt_harness.errors import InvalidInputError, NotFoundError
 from kopt_harness.pack import load, solution_json
-from kopt_harness.schema import Profile, SolutionRef
+from kopt_harness.schema import Profile, SolutionRef, Verdict
 from kopt_harness.targets import get_target
 
 Toy = Any
@@ -119,15 +119,45 @@ def test_a_direction_without_a_lever_gets_nothing(toy: Toy, tmp_path: Path) -> N
     assert _names(agent, _brief(toy, "occupancy", incumbent=toy.solution("tuned"))) == []
 
 
-def test_changes_that_helped_one_by_one_are_tried_together(toy: Toy) -> None:
-    """Exploitation before exploration: the combination is the first candidate."""
-    first = toy.campaign(max_candidates=1).execute().rounds[0]
-    assert first.incumbent.name == "tuned"
-    toy.campaign(promotion="ask", max_candidates=4, rounds=2).execute()
-    third = toy.campaign(promotion="ask", max_candidates=1).execute().rounds[0]
-    (candidate,) = third.candidates
-    assert all(value != 1 for value in candidate.settings.values())
-    assert "helped one by one" in candidate.rationale
+def test_changes_that_helped_one_by_one_are_tried_together(toy: Toy, tmp_path: Path) -> None:
+    """The combination comes right after what waits for a sweep; what did not help is left out."""
+    context = _context(toy, tmp_path)
+    incumbent = toy.solution("tuned")
+    ratios = {(4, 1): 0.8, (8, 1): 0.96, (1, 2): 0.97, (1, 8): 1.2}
+    trials = []
+    for (tile, unroll), ratio in ratios.items():
+        settings = {"TILE": tile, "UNROLL": unroll}
+        packed = context.space.pack(Point("tuned", settings))
+        trials.append(
+            Trial(
+                name=packed.name,
+                sha256=packed.sha256,
+                family="tuned",
+                settings=settings,
+                verdict=Verdict.PASS,
+                passed=ratio < 1,
+                ratio=ratio,
+            )
+        )
+    past = RoundMemory(
+        run="r",
+        round=1,
+        direction="exploration",
+        bottleneck="memory",
+        regime="n=1",
+        incumbent=incumbent.sha256,
+        label="archive",
+        code="speed",
+        ratio=0.96,
+        promoted=False,
+        swept=None,
+        trials=tuple(trials),
+    )
+    agent = get_agent("knobs").create(context)
+    brief = _brief(toy, "tiling", incumbent=incumbent, memory=Memory(rounds=(past,)))
+    assert _names(agent, brief)[0] == "tuned-TILE4-UNROLL2"
+    brief = brief._replace(direction=load_directions()["exploration"])
+    assert _names(agent, brief)[0] == "tuned-TILE4"
 
 
 def test_settings_are_read_back_from_the_packed_source(toy: Toy, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kopt_controller.history import list_runs
 from kopt_controller.memory import Memory, gather
 from kopt_controller.simulated import SimulatedDevice
 from kopt_harness.archive import Archive
@@ -63,9 +64,56 @@ def test_a_damaged_run_does_not_stop_the_others(toy: Toy) -> None:
     assert [past.run for past in memory.rounds] == [second.run.id]
 
 
+def test_a_round_of_another_version_does_not_stop_the_others(toy: Toy) -> None:
+    """A record that lacks a field is left out and named, never half-read."""
+    first, second = toy.campaign(), toy.campaign()
+    first.execute()
+    second.execute()
+    path = first.run.journal_path
+    path.write_bytes(path.read_bytes().replace(b'"incumbent_before"', b'"incumbent_earlier"'))
+    memory = gather(Archive(toy.root.local), "toy_op_n", "cpu")
+    assert [past.run for past in memory.rounds] == [second.run.id]
+    (problem,) = list_runs(Archive(toy.root.local)).problems
+    assert "incumbent_before" in problem
+
+
 def test_a_run_starts_from_a_snapshot(toy: Toy) -> None:
     """What others learn while it is interrupted does not change its choices."""
     waiting = toy.campaign()
     toy.campaign().execute()
     assert waiting.manifest.memory == Memory()
     assert waiting.execute().rounds[0].candidates[0].name == "tuned"
+
+
+def test_an_unfair_sweep_leaves_a_candidate_pending(toy: Toy) -> None:
+    """A partial sweep settles nothing: the next run sweeps the same candidate, whole."""
+    partial = toy.campaign(sweep_workloads=["0"], max_candidates=1).execute().rounds[0]
+    assert partial.decision.code == "coverage"
+    again = toy.campaign(max_candidates=1).execute().rounds[0]
+    assert again.best == partial.best
+    assert again.decision.label == "promote"
+
+
+def test_a_flagged_candidate_is_settled(toy: Toy) -> None:
+    """It waits for a person; the search goes on with the others."""
+    device = toy.device._replace(flags={"tuned": "library-call"})
+    toy.campaign(device, max_candidates=1).execute()
+    second = toy.campaign(device, max_candidates=1).execute().rounds[0]
+    assert second.best is not None
+    assert second.best.name != "tuned"
+
+
+def test_the_second_best_of_a_round_gets_its_turn(toy: Toy) -> None:
+    """Where the best of a round was not promoted, the next round begins with the other."""
+    latencies = {"plain": 50.0, "tuned": 40.0, "tuned-TILE8": 5.0}
+    device = toy.device._replace(
+        flags={"tuned-TILE8": "library-call"},
+        latency_us=lambda s, _: latencies.get(s.name, 10.0),
+    )
+    _, second, third = toy.campaign(device, rounds=3, max_candidates=5).execute().rounds
+    assert second.best is not None
+    assert second.best.name == "tuned-TILE8"
+    assert second.decision.code == "flags"
+    waiting = {c.sha256 for c in second.candidates} - {second.best.sha256}
+    assert third.candidates[0].sha256 in waiting
+    assert third.decision.label == "promote"

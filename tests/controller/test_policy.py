@@ -190,6 +190,7 @@ def _round(direction: str, ratio: float | None, *, promoted: bool) -> RoundMemor
             "code": "x",
             "ratio": ratio,
             "promoted": promoted,
+            "swept": None,
             "trials": [trial],
         }
     )
@@ -205,12 +206,12 @@ def test_a_policy_keeps_the_contract(toy: Toy, name: str) -> None:
     state = _state(toy)
     blocked = NOTHING._replace(blocked={"fusion": "tried"})
     for advice in (NOTHING, blocked):
-        choices = policy.rank(state, directions, Memory(), advice)
+        choices = policy.rank(state, directions, Memory(), advice, "00")
         ids = [choice.id for choice in choices]
         assert ids
         assert len(ids) == len(set(ids))
         assert set(ids) <= set(directions) - set(advice.blocked)
-        assert choices == policy.rank(state, directions, Memory(), advice)
+        assert choices == policy.rank(state, directions, Memory(), advice, "00")
 
 
 def test_an_unknown_policy_is_named_with_the_known_ones() -> None:
@@ -223,12 +224,12 @@ def test_an_unknown_policy_is_named_with_the_known_ones() -> None:
 def test_failures_make_a_direction_less_attractive(toy: Toy) -> None:
     """What never won sinks below what did."""
     state, directions, policy = _state(toy), load_directions(), get_policy("match")
-    fresh = policy.rank(state, directions, Memory(), NOTHING)
+    fresh = policy.rank(state, directions, Memory(), NOTHING, "00")
     assert fresh[0].id == "fusion"
     tried = Memory(rounds=tuple(_round("fusion", None, promoted=False) for _ in range(9)))
-    assert policy.rank(state, directions, tried, NOTHING)[0].id != "fusion"
+    assert policy.rank(state, directions, tried, NOTHING, "00")[0].id != "fusion"
     won = Memory(rounds=tuple(_round("dispatch", 0.2, promoted=True) for _ in range(9)))
-    assert policy.rank(state, directions, won, NOTHING)[0].id == "dispatch"
+    assert policy.rank(state, directions, won, NOTHING, "00")[0].id == "dispatch"
 
 
 def test_a_direction_file_is_checked(tmp_path: Any) -> None:

@@ -36,6 +36,7 @@ def _round(
             "code": "x",
             "ratio": ratio,
             "promoted": promoted,
+            "swept": None,
             "trials": [trial] * trials,
         }
     )

@@ -46,10 +46,12 @@ class Operator(NamedTuple):
     check: ModuleType
     solution: ModuleType
 
-    def draw(self, generator: str, seed: int = 0, **axes: int) -> dict[str, Any]:
+    def draw(
+        self, generator: str, seed: int = 0, *, device: str = "cpu", **axes: int
+    ) -> dict[str, Any]:
         """All inputs of a small workload, or of ``axes``, in call order."""
         bound = self.definition.bind(SMALL[self.definition.name] | axes)
-        rng = torch.Generator().manual_seed(seed)
+        rng = torch.Generator(device=device).manual_seed(seed)
         static = self.inputs.draw_static(bound, rng)
         drawn = self.inputs.GENERATORS[generator].draw(bound, rng, static=static) | static
         assert set(drawn) == set(self.definition.inputs)
@@ -143,7 +145,7 @@ def test_every_generator_draws_what_the_definition_declares(name: str) -> None:
                 continue
             assert tuple(value.shape) == shapes[key].shape
             assert str(value.dtype) == f"torch.{shapes[key].dtype}"
-            assert value.is_contiguous()
+            assert value.stride() == torch.empty(shapes[key].shape, device="meta").stride()
 
 
 @BOTH
@@ -174,6 +176,23 @@ def test_torch_vectorized_is_right_on_every_generator(name: str, seed: int) -> N
         )
         wanted = {"pass"} if generator.kind == "contest" else {"pass", "n/a"}
         assert {tier.verdict for tier in tiers.values()} == wanted, generator.name
+
+
+@pytest.mark.gpu
+@BOTH
+def test_inputs_reference_and_solution_work_on_a_gpu(name: str) -> None:
+    """Everything stays on the device, and the GPU's reference agrees with the CPU's."""
+    if not torch.cuda.is_available():
+        pytest.skip("no NVIDIA GPU")
+    operator = _operator(name)
+    for generator in operator.inputs.GENERATORS.values():
+        inputs = operator.draw(generator.name, device="cuda")
+        solved = operator.solve(inputs)
+        assert all(output.is_cuda for output in solved.values())
+        host = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in inputs.items()}
+        actual = {key: output.cpu() for key, output in solved.items()}
+        assert operator.compare("strict", inputs, **solved).verdict == "pass"
+        assert operator.compare("strict", host, **actual).verdict == "pass"
 
 
 @BOTH

@@ -216,7 +216,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(values=st.dictionaries(st.text(min_size=1), st.dictionaries(st.text(), _JSON), max_size=5))
 def test_any_json_survives_the_file(
     values: dict[str, dict[str, object]], tmp_path_factory: pytest.TempPathFactory

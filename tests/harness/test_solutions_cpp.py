@@ -285,6 +285,17 @@ def test_any_alignment_will_do(build: Build, name: str, setting: str) -> None:
         assert torch.equal(tensor, aligned[key])
 
 
+@pytest.mark.parametrize("setting", SETTINGS[DECODE])
+def test_decode_may_update_the_state_in_place(build: Build, setting: str) -> None:
+    """With new_state in the memory of state, the answers are the same."""
+    operator = build(DECODE, setting)
+    inputs = operator.draw("typical")
+    apart = operator.solve(inputs)
+    outputs = operator.poisoned(inputs) | {"new_state": inputs["state"]}
+    operator.run(*inputs.values(), *outputs.values())
+    assert all(torch.equal(outputs[key], apart[key]) for key in apart)
+
+
 @pytest.mark.parametrize("name", FOLDERS)
 @pytest.mark.parametrize(
     ("change", "error", "message"),
@@ -336,9 +347,8 @@ def test_every_tunable_serves_a_known_direction(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDERS)
 def test_every_declared_value_builds_and_passes(build: Build, name: str) -> None:
-    """No value that a search may choose is broken, alone or with the widest others."""
+    """No value that a search may choose is broken."""
     for key, tunable in read_tunables(FOLDERS[name]).items():
-        for setting in SETTINGS[name]:
-            for value in tunable.values:
-                operator = build(name, setting, **{key: value})
-                _assert_right(operator, operator.draw("typical"), "contest")
+        for value in set(tunable.values) - {tunable.default}:
+            operator = build(name, **{key: value})
+            _assert_right(operator, operator.draw("typical"), "contest")

@@ -1,7 +1,8 @@
 """The default agent: searches implementations and the knobs that they declare; offline.
 
-For a direction it proposes, in this order: implementations that were never measured (where
-the direction is served by another implementation), combinations of changes that each helped,
+For a direction it proposes, in this order: the fastest candidate of earlier rounds that never
+had a fair sweep, implementations that were never measured (where the direction is served by
+another implementation), combinations of changes that each helped,
 single changes of the knobs that pull the direction's levers (near ones first), pairs of such
 changes, and only when nothing else is left, settings whose measurement was undecided.
 """
@@ -45,7 +46,8 @@ class KnobsAgent:
         home = locate(self._space, brief.incumbent)
         ideas = self._ideas(brief, families, home)
         seen = brief.memory.measured() | {brief.incumbent.sha256}
-        candidates = self._take(ideas, seen, brief.limit)
+        candidates = self._take(_pending(brief, families), {brief.incumbent.sha256}, 1)
+        candidates += self._take(ideas, seen, brief.limit - len(candidates))
         if not candidates and "*" in brief.direction.levers:
             known = {family.name for family in families}
             candidates = self._take(_undecided(brief, known), {brief.incumbent.sha256}, brief.limit)
@@ -174,6 +176,17 @@ def _pairs(family: Family, centre: Point, levers: tuple[str, ...]) -> Iterator[_
     for a, b in pairs:
         point = Point(family.name, centre.settings | {a.name: a.value, b.name: b.value})
         yield _Idea(point, f"{a.name} to {a.value} and {b.name} to {b.value}")
+
+
+def _pending(brief: RoundBrief, families: list[Family]) -> Iterator[_Idea]:
+    """What was faster than the present incumbent at the gate and waits for a sweep."""
+    by_name = {family.name: family for family in families}
+    direction = None if "*" in brief.direction.levers else brief.direction.id
+    for trial in brief.memory.pending(brief.incumbent.sha256, direction):
+        family = by_name.get(trial.family or "")
+        if family is not None and _is_valid(trial, family):
+            point = Point(family.name, dict(trial.settings))
+            yield _Idea(point, f"took {trial.ratio:.3f} at a gate, had no fair sweep")
 
 
 def _undecided(brief: RoundBrief, families: set[str]) -> Iterator[_Idea]:

@@ -53,6 +53,7 @@ def promote(
     that have run nothing before; every condition is printed with its number.
     """
     from kopt_harness.archive import Archive
+    from kopt_harness.targets import require_present
 
     from ..config import load_config
     from ..reverify import find_promotable, reverify
@@ -62,6 +63,7 @@ def promote(
     config = load_config(state.root.configs, named, {})
     archive = Archive(state.root.local)
     promotable = find_promotable(state.catalog, archive, what, target)
+    require_present(promotable.target)
     with progress(state, f"verifying {promotable.candidate.name}") as bar:
         notify = notifier(state, bar)
         result = reverify(

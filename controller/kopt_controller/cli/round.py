@@ -16,6 +16,7 @@ from ._common import (
     emit,
     examples,
     note,
+    pick_target,
     progress,
     state_of,
 )
@@ -80,6 +81,8 @@ def round_(  # typer passes options by name
     A round measures for minutes and may be stopped at any time: kopt resume continues it, and
     what was measured is not measured again. --workload limits the sweep, which bars promotion.
     """
+    from kopt_harness.targets import require_present
+
     from ..campaign import start_campaign
     from ..config import load_config
 
@@ -96,6 +99,8 @@ def round_(  # typer passes options by name
         "measure.seed": seed,
     }
     config = load_config(state.root.configs, named, flags)
+    # Before anything is written: a run for a target that is not here could never go on.
+    require_present(pick_target(config.target))
     with progress(state, f"round of {definition}") as bar:
         notify = notifier(state, bar)
         maker = harness_maker(state, notify)

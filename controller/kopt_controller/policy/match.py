@@ -1,7 +1,8 @@
 """The default policy: how well a direction fits, times what it may still win.
 
 What it may win starts from the direction's prior and moves to the mean of what rounds in that
-direction have won, one round weighing as much as the prior.
+direction have won, one round weighing as much as the prior. A candidate that was faster at a
+gate and waits for a sweep counts for what it showed there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class MatchPolicy:
         directions: Mapping[str, Direction],
         memory: Memory,
         advice: Advice,
+        incumbent: str,
     ) -> tuple[Choice, ...]:
         """Directions with a match above zero that are not blocked, best first."""
         choices = []
@@ -37,6 +39,9 @@ class MatchPolicy:
                 continue
             rounds = memory.along(direction.id)
             gain = (direction.prior_gain + sum(r.gain for r in rounds)) / (1 + len(rounds))
+            waiting = memory.pending(incumbent, direction.id)
+            if waiting:
+                gain = max(gain, 1 - (waiting[0].ratio or 1.0))
             tried = f"; tried {len(rounds)} times" if rounds else ""
             choices.append(
                 Choice(

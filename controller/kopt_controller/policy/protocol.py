@@ -26,9 +26,17 @@ class Policy(Protocol):
         directions: Mapping[str, Direction],
         memory: Memory,
         advice: Advice,
+        incumbent: str,
     ) -> tuple[Choice, ...]:
         """The directions worth trying, best first; blocked ones are not among them.
 
         Deterministic: equal arguments give equal choices.
+
+        Args:
+            state: Of the incumbent.
+            directions: The catalogue.
+            memory: Of the definition on the target.
+            advice: Of the supervisor.
+            incumbent: SHA-256 of the solution to beat.
         """
         ...

@@ -45,6 +45,7 @@ class Judge:
         self._rng = random.SystemRandom()
         self._red = self._rng.randrange(1, 255)
         self._static_changed = True
+        self._discriminates = False
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the definition, opens the device, allocates and exports the arena."""
@@ -68,6 +69,7 @@ class Judge:
         axes = request["axes"]
         with self._phases("inputs"):
             self._pool.bind(axes)
+        self._discriminates = False
         shapes = (*self._definition.input_shapes(axes), *self._definition.output_shapes(axes))
         self._shapes = {shape.name: shape for shape in shapes}
         self._place(dict.fromkeys(self._shapes, 0))
@@ -76,8 +78,8 @@ class Judge:
     def draw(self, request: dict[str, Any]) -> dict[str, Any]:
         """Draws a set; with ``reference`` also its expected outputs.
 
-        A contest set on which a kernel that writes only zeros passes makes the workload
-        invalid: ``invalid`` then says why.
+        A workload is invalid where a kernel that writes only zeros passes on its first
+        contest set: ``invalid`` then says why.
         """
         with self._phases("inputs"):
             number = self._pool.draw(request["generator"])
@@ -89,16 +91,12 @@ class Judge:
                 self._device.synchronize()
             with self._phases("compare"):
                 chosen = self._pool.sets[number]
-                if chosen.kind == "contest":
+                if chosen.kind == "contest" and not self._discriminates:
                     invalid = null_kernel_reason(
                         self._definition, chosen.values, expected, self._comparator
                     )
+                    self._discriminates = invalid is None
         return self._answer(set=number, invalid=invalid and invalid.model_dump())
-
-    def drop(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Frees a set that was used once."""
-        self._pool.drop(request["set"])
-        return self._answer()
 
     def refill(self, request: dict[str, Any]) -> dict[str, Any]:
         """Writes a set into the arena, at its places, and poisons the outputs."""
@@ -229,18 +227,23 @@ class Judge:
         return expected, actual
 
     def _changed_inputs(self, values: dict[str, Any], *, full: bool) -> list[str]:
-        import torch
-
         static = () if full else self._definition.kopt.static_inputs
         changed = []
         for name, value in values.items():
             if name in static or name not in self._shapes or value is None:
                 continue
-            now, then = self._tensor(name), value
-            same = torch.equal(now.view(torch.uint8), then.contiguous().view(torch.uint8))
-            if not same:
+            if not _same_bytes(self._tensor(name), value):
                 changed.append(name)
         return changed
+
+
+def _same_bytes(now: Any, then: Any) -> bool:
+    """Whether two contiguous tensors of one dtype hold the same bits; NaN equals itself."""
+    import torch
+
+    wide = now.numel() * now.dtype.itemsize % 8 == 0
+    type_ = torch.int64 if wide else torch.uint8
+    return bool(torch.equal(now.reshape(-1).view(type_), then.reshape(-1).view(type_)))
 
 
 def main() -> None:
@@ -248,7 +251,7 @@ def main() -> None:
     parent_pid, channel_fd, arena_fd = (int(word) for word in sys.argv[1:4])
     isolation = isolate_judge(parent_pid)
     judge = Judge(arena_fd, isolation)
-    names = ("open", "workload", "draw", "drop", "refill", "verify")
+    names = ("open", "workload", "draw", "refill", "verify")
     serve(Channel.from_fd(channel_fd), {name: getattr(judge, name) for name in names})
 
 

@@ -11,10 +11,10 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from kopt_harness.errors import InvalidInputError
 from kopt_harness.schema import Definition
@@ -41,12 +41,11 @@ class InputSet:
     """One draw."""
 
     generator: str
-    kind: str
+    kind: Literal["contest", "stress"]
     """``contest`` or ``stress``."""
     values: dict[str, Any]
     """Every input in call order; static ones are shared between sets."""
     expected: dict[str, Any] | None = None
-    uses: int = field(default=0)
 
 
 class Pool:
@@ -90,11 +89,6 @@ class Pool:
         values = {name: drawn[name] for name in self._definition.inputs}
         self.sets.append(InputSet(generator=generator, kind=spec.kind, values=values))
         return len(self.sets) - 1
-
-    def drop(self, number: int) -> None:
-        """Frees the tensors of a set that will not be used again."""
-        self.sets[number].values = {}
-        self.sets[number].expected = None
 
     def expected(self, number: int) -> dict[str, Any]:
         """High-precision outputs for a set, computed once."""

@@ -37,25 +37,9 @@ struct Params {
   float scale;
 };
 
-// Loads are volatile assembly so that the compiler keeps them together at the top: left to itself
-// it delays those of q until after the first use of the state, which adds a second trip to memory.
-
-__device__ __forceinline__ float load_f32(const float* source) {
-  float value;
-  asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(source));
-  return value;
-}
-
-__device__ __forceinline__ float load_bf16(const __nv_bfloat16* source) {
-  unsigned short bits;
-  asm volatile("ld.global.u16 %0, [%1];" : "=h"(bits) : "l"(source));
-  return __uint_as_float(static_cast<unsigned>(bits) << 16);
-}
-
 /// Four consecutive bfloat16 as floats; `source` is 8-byte aligned.
 __device__ __forceinline__ float4 load_bf16x4(const __nv_bfloat16* source) {
-  uint2 bits;
-  asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(bits.x), "=r"(bits.y) : "l"(source));
+  const uint2 bits = *reinterpret_cast<const uint2*>(source);
   // A bfloat16 is the upper half of a float; the lower address is the lower half of a word.
   return make_float4(__uint_as_float(bits.x << 16), __uint_as_float(bits.x & 0xffff0000u),
                      __uint_as_float(bits.y << 16), __uint_as_float(bits.y & 0xffff0000u));
@@ -80,6 +64,10 @@ __device__ __forceinline__ float partial_dot(const float4 (&x)[kChunks],
 }
 
 /// One CTA updates WarpsT * RowsPerWarpT consecutive rows of one (sequence, value head).
+///
+/// At least one CTA per multiprocessor is asked for, which is no demand but a permission: with it
+/// ptxas takes the registers to issue every load before the first use. Without it the loads of q
+/// wait until k has been used, a second trip to memory (nvcc 13.0, sm_90a).
 template <int WarpsT, int RowsPerWarpT, bool HasStateT>
 __global__ void __launch_bounds__(WarpsT * 32, 1) decode_step(const __grid_constant__ Params p) {
   constexpr unsigned kPasses = RowsPerWarpT / kRowsPerPass;
@@ -108,9 +96,9 @@ __global__ void __launch_bounds__(WarpsT * 32, 1) decode_step(const __grid_const
     }
   }
 
-  const float gate_input = load_bf16(p.a + item) + load_f32(p.dt_bias + item % kHeads);
-  const float A_log = load_f32(p.A_log + item % kHeads);
-  const float beta_input = load_bf16(p.b + item);
+  const float gate_input = __bfloat162float(p.a[item]) + p.dt_bias[item % kHeads];
+  const float A_log = p.A_log[item % kHeads];
+  const float beta_input = __bfloat162float(p.b[item]);
 
   const size_t qk_offset = static_cast<size_t>(qk_item) * kHeadSize + piece * 4;
   float4 k[kChunks];
@@ -122,7 +110,7 @@ __global__ void __launch_bounds__(WarpsT * 32, 1) decode_step(const __grid_const
   }
   // Of the passes of a row group, lane r loads (and later writes) the value of pass r.
   const unsigned own_row = row + (piece < kPasses ? piece : 0) * kRowsPerPass;
-  const float own_v = load_bf16(p.v + own_row);
+  const float own_v = __bfloat162float(p.v[own_row]);
 
   const float g = decay_gate(A_log, gate_input);
   const float beta = update_gate(beta_input);

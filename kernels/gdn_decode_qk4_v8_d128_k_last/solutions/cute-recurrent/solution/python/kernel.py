@@ -237,6 +237,6 @@ def launch(
     step.launch(
         grid=(q.shape[0] * (HEADS * config.tiles), 1, 1),
         block=(config.warps * _WARP, 1, 1),
-        min_blocks_per_mp=1,  # more registers, so that no load waits for another
+        min_blocks_per_mp=1,  # lets ptxas take the registers to issue all loads first
         stream=stream,
     )
