@@ -26,7 +26,8 @@ def run(q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state):
     queries = q.float().view(batch, 4, 128).repeat_interleave(2, 1)
     old = torch.zeros_like(new_state) if state is None else state
     old = old * decay.view(batch, 8, 1, 1)
-    error = beta.view(batch, 8, 1) * (v.float().view(batch, 8, 128) - (old @ keys[..., None])[..., 0])
+    held = (old @ keys[..., None])[..., 0]
+    error = beta.view(batch, 8, 1) * (v.float().view(batch, 8, 128) - held)
     fresh = old + error[..., None] * keys[..., None, :]
     result = scale * (fresh @ queries[..., None])[..., 0]
     output.copy_(result.view(batch, 1, 8, 128))

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 def test_the_first_verdict_in_the_order_decides() -> None:
     """reject, crash, timeout, fail, invalid, infra, pass."""
-    order = [Verdict(v) for v in "reject crash timeout fail invalid infra pass".split()]
+    order = [Verdict(v) for v in ["reject", "crash", "timeout", "fail", "invalid", "infra", "pass"]]
     for position, verdict in enumerate(order):
         assert Verdict.combine(reversed(order[position:])) == verdict
     assert Verdict.combine([]) == Verdict.INFRA
