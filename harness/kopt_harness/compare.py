@@ -15,7 +15,7 @@ from typing import Any
 
 from kopt_harness.bench.stats import decide, look_confidence, ratio_interval, spread
 from kopt_harness.conditions import read_conditions
-from kopt_harness.evaluate import build, check_sets, solution_ref
+from kopt_harness.evaluate import build, solution_ref
 from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
 from kopt_harness.schema import (
@@ -142,7 +142,7 @@ class Pair:
         if (workload.uuid, solution.sha256) in self._warm:
             return
         self.session.open(solution, self.built[solution.sha256].path)
-        number = check_sets(self.session, 1)[0]
+        number = self.session.sets(next(iter(self.session.generators)), 1)[0]
         self.session.call(solution.sha256, number, phase="check", timed=False, full=False)
         self._warm.add((workload.uuid, solution.sha256))
 

@@ -9,7 +9,7 @@ of them refilled, poisoned and compared as well, and calls with moved pointers a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kopt_harness.build import build_in_worker
 from kopt_harness.ledger import Ledger
@@ -48,6 +48,7 @@ def evaluate(
     timed: bool = False,
     progress: Progress | None = None,
     session: Session | None = None,
+    stress_sets: int | None = None,
 ) -> Evaluation:
     """Verdict of a solution on workloads.
 
@@ -59,6 +60,7 @@ def evaluate(
         timed: whether ``bench_calls`` timed calls follow the check of each workload.
         progress: called after each workload.
         session: a warm one to use; by default one is opened when it is needed.
+        stress_sets: how many stress generators a workload gets, in turn; None: all of them.
 
     Raises:
         InfraError: the machine failed.
@@ -77,7 +79,15 @@ def evaluate(
             key = f"{'bench' if timed else 'check'}/{solution.sha256[:12]}/{workload.uuid}"
             recorded = ledger.get(key)
             if recorded is None:
-                result = evaluate_workload(setting, session, solution, built, workload, timed=timed)
+                result = evaluate_workload(
+                    setting,
+                    session,
+                    solution,
+                    built,
+                    workload,
+                    timed=timed,
+                    stress_sets=stress_sets,
+                )
                 ledger.put(key, result.model_dump(mode="json"))
             else:
                 result = WorkloadResult.model_validate(recorded)
@@ -115,6 +125,7 @@ def evaluate_workload(
     workload: Workload,
     *,
     timed: bool,
+    stress_sets: int | None = None,
 ) -> WorkloadResult:
     """Checks, and with ``timed`` times, one workload; a fault becomes the verdict."""
     tiers: dict[str, TierResult] = {}
@@ -123,7 +134,8 @@ def evaluate_workload(
     try:
         session.bind(workload)
         session.open(solution, built.path)
-        for number in check_sets(session, setting.options.trials):
+        generators = turn(session.generators, workload.index, stress_sets)
+        for number in check_sets(session, generators, setting.options.trials):
             outcome = session.call(solution.sha256, number, phase="check", timed=False, full=True)
             tiers = _worse(tiers, outcome)
             trials += 1
@@ -151,10 +163,25 @@ def evaluate_workload(
     )
 
 
-def check_sets(session: Session, trials: int) -> list[int]:
+def turn(kinds: Mapping[str, str], index: int, stress_sets: int | None) -> list[str]:
+    """The contest generators, and the stress generators whose turn it is on a workload.
+
+    Args:
+        kinds: kind by generator name.
+        index: of the workload; the next one gets the next stress generators.
+        stress_sets: how many; None: all.
+    """
+    contest = [name for name, kind in kinds.items() if kind == "contest"]
+    stress = [name for name, kind in kinds.items() if kind == "stress"]
+    count = len(stress) if stress_sets is None else min(stress_sets, len(stress))
+    chosen = [stress[(index * count + step) % len(stress)] for step in range(count)]
+    return contest + chosen
+
+
+def check_sets(session: Session, generators: Sequence[str], trials: int) -> list[int]:
     """``trials`` sets of the first generator and one of every other; shared by candidates."""
     numbers: list[int] = []
-    for position, generator in enumerate(session.generators):
+    for position, generator in enumerate(generators):
         numbers += session.sets(generator, trials if position == 0 else 1)
     return numbers
 

@@ -14,6 +14,9 @@ class MeasureOptions(Model):
 
     trials: int = Field(default=3, ge=1)
     """Distinct ``typical`` input sets that are checked on a workload."""
+    sweep_stress_sets: int = Field(default=1, ge=0)
+    """Stress sets that a sweep checks on each workload, taken in turn out of the definition's
+    generators; a check of a few workloads takes one of every generator on each."""
     seed: int | None = None
     """A fixed public seed, for debugging only: such results cannot promote."""
     workers: int = Field(default=1, ge=1)

@@ -69,7 +69,13 @@ def sweep(
             evaluation = _visit(pair, workloads, progress)
         else:
             evaluation = evaluate(
-                setting, candidate, workloads, ledger, session=session, progress=progress
+                setting,
+                candidate,
+                workloads,
+                ledger,
+                session=session,
+                progress=progress,
+                stress_sets=setting.options.sweep_stress_sets,
             )
         complete = len(evaluation.workloads) == len(workloads)
         if evaluation.verdict != Verdict.PASS or incumbent is None:
@@ -100,7 +106,14 @@ def _visit(pair: Pair, workloads: Sequence[Workload], progress: Progress | None)
     results: list[WorkloadResult] = []
     with device_lease(setting.device_id):
         for workload in workloads:
-            one = evaluate(setting, candidate, [workload], pair.ledger, session=pair.session)
+            one = evaluate(
+                setting,
+                candidate,
+                [workload],
+                pair.ledger,
+                session=pair.session,
+                stress_sets=setting.options.sweep_stress_sets,
+            )
             if not one.workloads:
                 return one
             results += one.workloads
@@ -133,7 +146,14 @@ def _check_in_parallel(
         with Session(setting, definition, workloads, seed_salt=number) as session:
             while not queue.empty():
                 workload = queue.get()
-                one = evaluate(setting, candidate, [workload], ledger, session=session)
+                one = evaluate(
+                    setting,
+                    candidate,
+                    [workload],
+                    ledger,
+                    session=session,
+                    stress_sets=setting.options.sweep_stress_sets,
+                )
                 found[workload.uuid] = one
                 if progress is not None and one.workloads:
                     progress(workload, one.workloads[0])

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kopt_harness.check import compare_all, null_kernel_reason
 from kopt_harness.layout import RED_ZONE_BYTES, SHIFT_STEP_BYTES, Arena
 from kopt_harness.schema import Definition, TensorShape, TierResult
@@ -44,6 +46,8 @@ class Judge:
         self._shifts: dict[str, int] = {}
         self._rng = random.SystemRandom()
         self._red = self._rng.randrange(1, 255)
+        self._row_rng = torch.Generator()
+        self._row_rng.manual_seed(self._rng.getrandbits(63))
         self._static_changed = True
         self._discriminates = False
 
@@ -196,8 +200,6 @@ class Judge:
 
     def _poison(self, name: str) -> None:
         """NaN with a secret payload in floats, a secret constant in integers."""
-        import torch
-
         tensor = self._tensor(name)
         secret = self._rng.randrange(1 << 16)
         if not tensor.dtype.is_floating_point:
@@ -212,16 +214,12 @@ class Judge:
     def _sample(
         self, expected: dict[str, Any], actual: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        import torch
-
         for name, tensor in actual.items():
             if tensor.numel() * tensor.dtype.itemsize <= FULL_COMPARE_BYTES:
                 continue
             rows = tensor.numel() // tensor.shape[-1]
-            picked = torch.tensor(
-                sorted(self._rng.sample(range(rows), min(rows, SAMPLED_ROWS))),
-                device=tensor.device,
-            )
+            drawn = torch.randint(rows, (SAMPLED_ROWS,), generator=self._row_rng)
+            picked = drawn.to(tensor.device)
             actual = actual | {name: tensor.view(rows, -1)[picked]}
             expected = expected | {name: expected[name].view(rows, -1)[picked]}
         return expected, actual
@@ -239,8 +237,6 @@ class Judge:
 
 def _same_bytes(now: Any, then: Any) -> bool:
     """Whether two contiguous tensors of one dtype hold the same bits; NaN equals itself."""
-    import torch
-
     wide = now.numel() * now.dtype.itemsize % 8 == 0
     type_ = torch.int64 if wide else torch.uint8
     return bool(torch.equal(now.reshape(-1).view(type_), then.reshape(-1).view(type_)))
