@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from kopt_harness.errors import InfraError, UnavailableError
 from kopt_harness.layout import Arena
+from kopt_harness.pools import PoolMemory
 from kopt_harness.schema import (
     Definition,
     Phase,
@@ -30,6 +31,8 @@ from kopt_harness.worker.spawn import WorkerClient, WorkerFailedError, arena_fil
 
 __all__ = ["CallOutcome", "CandidateFailedError", "Session"]
 
+_EXPECTED_ITEM_BYTES = 4
+"""Expected outputs are kept in float32."""
 _OPEN_TIMEOUT_S = 120.0
 _LOAD_TIMEOUT_S = 300.0
 
@@ -85,7 +88,8 @@ class Session:
         self._candidates: dict[str, WorkerClient] = {}
         self._random = random.Random(setting.options.seed)
         self._workload: Workload | None = None
-        self._sets: dict[str, list[int]] = {}
+        self._sets: dict[str, dict[str, list[int]]] = {}
+        self._pools = PoolMemory()
         self._had_unused = False
         self._closed_phases_ns: dict[str, int] = {}
         self.generators: dict[str, str] = {}
@@ -131,9 +135,10 @@ class Session:
         """Makes ``workload`` the current one; its input sets are drawn as they are needed."""
         self._open_judge()
         if self._workload != workload:
-            self._ask_judge("workload", axes=workload.axes)
+            for uuid in self._pools.enter(workload.uuid):
+                self._forget(uuid)
+            self._ask_judge("workload", uuid=workload.uuid, axes=workload.axes)
             self._workload = workload
-            self._sets = {}
             self._had_unused = False
 
     def sets(self, generator: str, count: int, *, reference: bool = True) -> list[int]:
@@ -142,18 +147,27 @@ class Session:
         Raises:
             CandidateFailedError: verdict ``invalid``: a kernel that writes zeros would pass.
         """
-        known = self._sets.setdefault(generator, [])
+        assert self._workload is not None
+        known = self._sets.setdefault(self._workload.uuid, {}).setdefault(generator, [])
         while len(known) < count:
             known.append(self.fresh_set(generator, reference=reference))
         return known[:count]
 
     def fresh_set(self, generator: str, *, reference: bool = True) -> int:
         """A set that no call has seen."""
+        assert self._workload is not None
+        self._pools.add(self._workload.uuid, self._set_bytes(self._workload))
         answer = self._ask_judge("draw", generator=generator, reference=reference)
         if answer["invalid"]:
             reason = Reason.model_validate(answer["invalid"])
             raise CandidateFailedError(Verdict.INVALID, "check", reason)
         return int(answer["set"])
+
+    def renew(self) -> None:
+        """Forgets every set, so that whoever is called next meets none that was used."""
+        for uuid in self._pools.known():
+            self._forget(uuid)
+        self._workload = None
 
     def unused_set(self, generator: str) -> int | None:
         """A set that no call has seen, once for each visit of a workload; then None."""
@@ -167,6 +181,7 @@ class Session:
 
         Raises:
             CandidateFailedError: it cannot be loaded.
+            UnavailableError: the timer or its cache state is not to be had here.
         """
         if solution.sha256 in self._candidates:
             return
@@ -191,6 +206,8 @@ class Session:
             )
         except WorkerFailedError as error:
             self.discard(solution.sha256)
+            if error.kind == "unavailable":
+                raise _unavailable(error) from error
             raise _infra("the candidate process could not be started", error) from error
         self.isolation["candidate"] = opened["isolation"]
         self.flush_bytes = opened["flush_bytes"]
@@ -270,6 +287,20 @@ class Session:
             profiler=profiler,
         )
 
+    def _forget(self, uuid: str) -> None:
+        self._sets.pop(uuid, None)
+        self._pools.drop(uuid)
+        if self._judge is not None:
+            self._ask_judge("forget", uuid=uuid)
+
+    def _set_bytes(self, workload: Workload) -> int:
+        """What one set and its expected outputs take in the judge; static inputs are shared."""
+        static = self.definition.kopt.static_inputs
+        inputs = self.definition.input_shapes(workload.axes)
+        outputs = self.definition.output_shapes(workload.axes)
+        own = sum(shape.nbytes for shape in inputs if shape.name not in static)
+        return own + sum(shape.numel * _EXPECTED_ITEM_BYTES for shape in outputs)
+
     def _timed_call(
         self, sha256: str, phase: Phase, fields: dict[str, Any]
     ) -> tuple[dict[str, Any], int | None]:
@@ -327,7 +358,7 @@ class Session:
         """A dead or failing process is not used again."""
         self.discard(sha256)
         if error.kind == "unavailable":
-            return UnavailableError(error.detail, hint="kopt doctor says what this machine has")
+            return _unavailable(error)
         verdict = Verdict.TIMEOUT if error.kind == "timeout" else Verdict.CRASH
         code = {"timeout": "no-answer", "crash": "process-ended"}.get(error.kind, "exception")
         return CandidateFailedError(verdict, phase, Reason(code=code, detail=error.detail))
@@ -390,3 +421,7 @@ def _timed_phase(
 
 def _infra(what: str, error: WorkerFailedError) -> InfraError:
     return InfraError(f"{what}: {error.detail}", hint="try again; kopt doctor checks the machine")
+
+
+def _unavailable(error: WorkerFailedError) -> UnavailableError:
+    return UnavailableError(error.detail, hint="kopt doctor says what this machine has")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import psutil
 
@@ -62,6 +62,8 @@ def sweep(
     session = session or Session(setting, definition, workloads)
     pair: Pair | None = None
     try:
+        # A promotion rests on inputs that no call before it has seen.
+        session.renew()
         if setting.options.workers > 1:
             evaluation = _check_in_parallel(setting, candidate, workloads, ledger, progress)
         elif incumbent is not None:
@@ -144,8 +146,7 @@ def _check_in_parallel(
 
     def work(number: int) -> None:
         with Session(setting, definition, workloads, seed_salt=number) as session:
-            while not queue.empty():
-                workload = queue.get()
+            while (workload := _next(queue)) is not None:
                 one = evaluate(
                     setting,
                     candidate,
@@ -167,3 +168,11 @@ def _check_in_parallel(
     if not results:
         return first
     return conclude(setting, candidate, results, isolation=first.isolation)
+
+
+def _next(queue: SimpleQueue[Workload]) -> Workload | None:
+    """Takes one, or None; asking first whether there is one would race with other workers."""
+    try:
+        return queue.get_nowait()
+    except Empty:
+        return None

@@ -69,14 +69,19 @@ class Judge:
         )
 
     def workload(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Binds the axes of a workload and forgets the sets of the one before."""
+        """Binds the axes of a workload; the sets that it has stay."""
         axes = request["axes"]
         with self._phases("inputs"):
-            self._pool.bind(axes)
-        self._discriminates = False
+            self._pool.bind(request["uuid"], axes)
+        self._discriminates = bool(self._pool.sets)
         shapes = (*self._definition.input_shapes(axes), *self._definition.output_shapes(axes))
         self._shapes = {shape.name: shape for shape in shapes}
         self._place(dict.fromkeys(self._shapes, 0))
+        return self._answer()
+
+    def forget(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Frees the sets of a workload."""
+        self._pool.forget(request["uuid"])
         return self._answer()
 
     def draw(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -247,7 +252,7 @@ def main() -> None:
     parent_pid, channel_fd, arena_fd = (int(word) for word in sys.argv[1:4])
     isolation = isolate_judge(parent_pid)
     judge = Judge(arena_fd, isolation)
-    names = ("open", "workload", "draw", "refill", "verify")
+    names = ("open", "workload", "forget", "draw", "refill", "verify")
     serve(Channel.from_fd(channel_fd), {name: getattr(judge, name) for name in names})
 
 

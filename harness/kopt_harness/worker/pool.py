@@ -63,16 +63,18 @@ class Pool:
         self._static: dict[str, Any] = {}
         self._static_key: tuple[tuple[int, ...], ...] | None = None
         self._axes: dict[str, int] = {}
+        self._by_workload: dict[str, list[InputSet]] = {}
         self.sets: list[InputSet] = []
+        """Of the workload that is bound, in the order of drawing."""
 
     @property
     def generators(self) -> dict[str, str]:
         """Kind of each generator by its name, the definition's own order."""
         return {name: each.kind for name, each in self._inputs.GENERATORS.items()}
 
-    def bind(self, axes: Mapping[str, int]) -> None:
-        """Forgets the sets and takes the axes of another workload."""
-        self.sets.clear()
+    def bind(self, uuid: str, axes: Mapping[str, int]) -> None:
+        """Goes to another workload, and to the sets that it has."""
+        self.sets = self._by_workload.setdefault(uuid, [])
         self._axes = self._definition.bind(axes)
         names = self._definition.kopt.static_inputs
         shapes = {s.name: s.shape for s in self._definition.input_shapes(axes)}
@@ -80,6 +82,10 @@ class Pool:
         if names and key != self._static_key:
             self._static = self._inputs.draw_static(self._axes, self._rng)
             self._static_key = key
+
+    def forget(self, uuid: str) -> None:
+        """Frees the sets of a workload; its numbers start again at 0."""
+        self._by_workload.pop(uuid, []).clear()
 
     def draw(self, generator: str) -> int:
         """Draws one more set and returns its number."""

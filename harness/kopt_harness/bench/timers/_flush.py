@@ -18,6 +18,8 @@ class L2Flush:
     """Flushes the L2 of the current device."""
 
     def __init__(self, cache: str, torch_device: str, l2_bytes: int | None) -> None:
+        if torch_device == "cpu":
+            raise UnavailableError("this timer needs a GPU", hint="use the cpu timer")
         import torch
         from cuda.bindings import runtime
 

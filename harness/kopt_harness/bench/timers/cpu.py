@@ -45,7 +45,9 @@ class CpuTimer:
 
 def create(*, cache: str, torch_device: str, l2_bytes: int | None) -> CpuTimer:
     """A timer for ``cold`` or ``warm``."""
-    del torch_device
+    if torch_device != "cpu":
+        # A call returns before the device has done its work; its wall time means nothing.
+        raise UnavailableError("the cpu timer cannot time a GPU", hint="use cupti")
     if cache == "warm":
         return CpuTimer(0)
     if cache != "cold":

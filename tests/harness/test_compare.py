@@ -1,0 +1,243 @@
+"""Paired comparisons: direction, stopping rule, faults, and replay from recorded blocks."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from kopt_harness.catalog import Catalog
+from kopt_harness.compare import Pair, compare_pair
+from kopt_harness.ledger import DictLedger, Ledger
+from kopt_harness.options import MeasureOptions
+from kopt_harness.schema import Comparison, Definition, Solution, Verdict, Workload
+from kopt_harness.session import Session
+from kopt_harness.setting import Setting
+
+SLOWER_S = 0.02
+OPTIONS = MeasureOptions(trials=1, pool=2, blocks_min=2, blocks_max=6)
+
+
+@pytest.fixture(scope="module")
+def workloads(catalog: Catalog, gdn_decode: Definition) -> list[Workload]:
+    """B = 1 and B = 4."""
+    return [catalog.workloads(gdn_decode)[index] for index in (0, 10)]
+
+
+@pytest.fixture(scope="module")
+def quick(catalog: Catalog) -> Setting:
+    """Few blocks, and room for more of them."""
+    return Setting.here(catalog, "cpu", OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def warm(
+    quick: Setting, gdn_decode: Definition, workloads: list[Workload]
+) -> Iterator[Session]:
+    """A session that stays open over the tests of this module."""
+    with Session(quick, gdn_decode, workloads) as session:
+        yield session
+
+
+@pytest.fixture
+def fast(make_solution, honest) -> Solution:
+    """A correct solution."""
+    return make_solution(honest, name="fast")
+
+
+@pytest.fixture
+def slow(make_solution, honest) -> Solution:
+    """The same, 20 ms later."""
+    line = f"    import time; time.sleep({SLOWER_S})\n"
+    return make_solution(honest + line, name="slow")
+
+
+def never_opened(setting: Setting, definition: Definition, workloads: list[Workload]) -> Session:
+    """A session whose workers would have to be started first."""
+    return Session(setting, definition, workloads)
+
+
+def test_the_slower_one_is_found_whichever_is_b(quick, warm, workloads, fast, slow) -> None:
+    """``ratio`` is B over A, and every block is a unit of four slots that fit together."""
+    ledger = DictLedger()
+    forward = compare_pair(Pair.of(quick, warm, ledger, fast, slow), workloads)
+    assert (forward.decision, forward.a.name, forward.b.name) == ("slower", "fast", "slow")
+    assert forward.ratio is not None
+    assert forward.ci is not None
+    assert 1 + forward.margin < forward.ci[0] <= forward.ratio <= forward.ci[1]
+    assert forward.epoch == quick.environment["epoch"]
+    for row in forward.workloads:
+        assert row.b_median_us > SLOWER_S * 1e6
+        assert OPTIONS.blocks_min <= row.n <= OPTIONS.blocks_max
+    for key in ledger.completed():
+        block = ledger.get(key)
+        assert len(block["a_ns"]) == len(block["b_ns"]) == 2
+        assert min(block["b_ns"]) > SLOWER_S * 1e9
+        assert block["flags"] == []
+
+    backward = compare_pair(Pair.of(quick, warm, DictLedger(), slow, fast), workloads)
+    assert backward.decision == "faster"
+    assert backward.ratio < 1 < forward.ratio
+
+
+def test_recorded_blocks_give_the_same_document_without_a_process(
+    quick, warm, gdn_decode, workloads, fast, slow
+) -> None:
+    """The decision is a function of the ledger."""
+    ledger = DictLedger()
+    first = compare_pair(Pair.of(quick, warm, ledger, fast, slow), workloads)
+    before = ledger.completed()
+    with never_opened(quick, gdn_decode, workloads) as session:
+        again = compare_pair(Pair.of(quick, session, ledger, fast, slow), workloads)
+        assert not session.isolation
+    assert again == first
+    assert ledger.completed() == before
+
+
+def test_an_interrupted_comparison_goes_on_where_it_stopped(
+    quick, warm, workloads, fast, slow
+) -> None:
+    """Completed blocks are taken as they are; only what is missing is measured."""
+    whole = DictLedger()
+    compare_pair(Pair.of(quick, warm, whole, fast, slow), workloads)
+    part = DictLedger()
+    for key in whole.completed()[:3]:
+        part.put(key, whole.get(key))
+    compare_pair(Pair.of(quick, warm, part, fast, slow), workloads)
+    assert part.completed()[:3] == whole.completed()[:3]
+    assert all(part.get(key) == whole.get(key) for key in whole.completed()[:3])
+    assert len(part.completed()) >= 2 * OPTIONS.blocks_min
+
+
+@pytest.mark.parametrize("wrong_is_b", [False, True])
+def test_a_wrong_answer_in_a_timed_call_ends_the_comparison(
+    quick, warm, gdn_decode, workloads, fast, make_solution, honest, wrong_is_b
+) -> None:
+    """Nothing is faster than a wrong answer; who was wrong is recorded, and stays so."""
+    source = honest.replace("def run(", "calls = 0\n\ndef run(") + (
+        "    global calls\n    calls += 1\n    if calls > 2:\n        new_state[0, 1, 2, 3] = 9\n"
+    )
+    wrong = make_solution(source, name="wrong")
+    pair = (fast, wrong) if wrong_is_b else (wrong, fast)
+    ledger = DictLedger()
+    found = Pair.of(quick, warm, ledger, *pair)
+    try:
+        comparison = compare_pair(found, workloads)
+    finally:
+        warm.discard(wrong.sha256)
+    assert comparison.decision == "ambiguous"
+    assert comparison.ratio is None
+    assert "wrong" in comparison.reason
+    assert "new_state" in comparison.reason
+    assert found.failure is not None
+    assert (found.failure.sha256, found.failure.verdict) == (wrong.sha256, Verdict.FAIL)
+    with never_opened(quick, gdn_decode, workloads) as session:
+        again = Pair.of(quick, session, ledger, *pair)
+        assert compare_pair(again, workloads) == comparison
+        assert again.failure == found.failure
+
+
+MakeBlocks = Callable[[Workload, int], tuple[list[int], list[int]]]
+
+
+def recorded_blocks(
+    a: Solution, b: Solution, workloads: list[Workload], count: int, make: MakeBlocks
+) -> DictLedger:
+    """A ledger as a comparison leaves it, from samples that a test chooses."""
+    ledger = DictLedger()
+    for workload in workloads:
+        for number in range(count):
+            a_ns, b_ns = make(workload, number)
+            key = f"block/{a.sha256[:12]}-{b.sha256[:12]}/{workload.uuid}/{number}"
+            ledger.put(key, {"a_ns": a_ns, "b_ns": b_ns, "flags": []})
+    return ledger
+
+
+@pytest.fixture
+def decide(
+    catalog: Catalog, gdn_decode: Definition, workloads: list[Workload], fast, slow
+) -> Callable[..., Comparison]:
+    """Compares out of a ledger; fails where a block would have to be measured."""
+
+    def run(ledger: Ledger, **options: object) -> Comparison:
+        setting = Setting.here(catalog, "cpu", OPTIONS.model_copy(update=options))
+        with never_opened(setting, gdn_decode, workloads) as session:
+            comparison = compare_pair(Pair.of(setting, session, ledger, fast, slow), workloads)
+            assert not session.isolation, "a block was measured"
+        return comparison
+
+    return run
+
+
+def test_sampling_goes_on_where_the_noise_is(decide, workloads, fast, slow) -> None:
+    """An undecided comparison spends its further blocks on the workload that is uncertain."""
+    noisy = workloads[1]
+    rng = random.Random(5)
+
+    def make(workload: Workload, number: int) -> tuple[list[int], list[int]]:
+        if workload != noisy:
+            return [100_000, 100_000], [100_000, 100_000 + number]
+        return [100_000, 100_000], [int(100_000 * rng.uniform(0.7, 1.3))] * 2
+
+    comparison = decide(recorded_blocks(fast, slow, workloads, OPTIONS.blocks_max, make))
+    taken = {row.uuid: row.n for row in comparison.workloads}
+    assert comparison.decision == "ambiguous"
+    assert comparison.reason
+    assert taken[noisy.uuid] == OPTIONS.blocks_max
+    assert taken[workloads[0].uuid] < OPTIONS.blocks_max
+
+
+def test_a_clear_difference_is_decided_at_the_first_look(decide, workloads, fast, slow) -> None:
+    """No block is taken that the decision does not need."""
+
+    def make(workload: Workload, number: int) -> tuple[list[int], list[int]]:
+        return [100_000 + number, 100_000], [50_000, 50_000 + number]
+
+    comparison = decide(recorded_blocks(fast, slow, workloads, OPTIONS.blocks_max, make))
+    assert comparison.decision == "faster"
+    assert comparison.ratio == pytest.approx(0.5, rel=1e-3)
+    assert {row.n for row in comparison.workloads} == {OPTIONS.blocks_min}
+    assert comparison.a_mean_us == pytest.approx(100, rel=1e-3)
+    assert comparison.b_mean_us == pytest.approx(50, rel=1e-3)
+
+
+def test_the_ratio_is_that_of_mean_latencies(decide, workloads, fast, slow) -> None:
+    """A long workload counts for more than a short one; the rows have their own ratios."""
+    a_ns = {workloads[0].uuid: 10_000, workloads[1].uuid: 990_000}
+    factor = {workloads[0].uuid: 3.0, workloads[1].uuid: 0.5}
+
+    def make(workload: Workload, number: int) -> tuple[list[int], list[int]]:
+        slots = [a_ns[workload.uuid] + number] * 2
+        return slots, [int(ns * factor[workload.uuid]) for ns in slots]
+
+    comparison = decide(recorded_blocks(fast, slow, workloads, OPTIONS.blocks_max, make))
+    assert comparison.ratio == pytest.approx((30 + 495) / 1000, rel=1e-2)
+    assert [row.ratio for row in comparison.workloads] == pytest.approx([3.0, 0.5], rel=1e-2)
+    assert comparison.decision == "faster"
+
+
+def test_equal_latencies_are_the_same(decide, workloads, fast, slow) -> None:
+    """Within the margin is an answer of its own."""
+
+    def make(workload: Workload, number: int) -> tuple[list[int], list[int]]:
+        return [100_000, 100_100], [100_050 + number, 100_050]
+
+    ledger = recorded_blocks(fast, slow, workloads, OPTIONS.blocks_max, make)
+    assert decide(ledger).decision == "same"
+    assert decide(ledger, margin=0.0, budget_s=1e-9).decision == "ambiguous"
+
+
+def test_the_budget_ends_an_undecided_comparison(decide, workloads, fast, slow) -> None:
+    """Ambiguous is an answer too, after the blocks that every workload gets."""
+    rng = random.Random(7)
+
+    def make(workload: Workload, number: int) -> tuple[list[int], list[int]]:
+        return [100_000, 100_000], [int(100_000 * rng.uniform(0.7, 1.3))] * 2
+
+    ledger = recorded_blocks(fast, slow, workloads, OPTIONS.blocks_max, make)
+    started = time.monotonic()
+    comparison = decide(ledger, budget_s=1e-9)
+    assert comparison.decision == "ambiguous"
+    assert {row.n for row in comparison.workloads} == {OPTIONS.blocks_min}
+    assert time.monotonic() - started < 60
