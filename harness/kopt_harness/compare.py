@@ -64,6 +64,8 @@ class Pair:
     flags: dict[str, Flag] = field(default_factory=dict)
     """Of B, by code."""
     failure: PairFailure | None = None
+    flush_bytes: int = 0
+    """Written before each timed call, as the blocks say."""
     _warm: set[tuple[str, str]] = field(default_factory=set)
 
     @classmethod
@@ -95,6 +97,7 @@ class Pair:
             return
         for flag in record["flags"]:
             self.flags[flag["code"]] = Flag.model_validate(flag)
+        self.flush_bytes = record["flush_bytes"]
         block = PairedBlock(a_ns=record["a_ns"], b_ns=record["b_ns"])
         self.blocks[workload.uuid].append(block)
 
@@ -106,7 +109,7 @@ class Pair:
             for current in (self.a, self.b):
                 self._warm_up(current, workload)
             calls = TimedCalls(self.setting, self.session, workload)
-            numbers = calls.sets(self.setting.options.calls_per_slot)
+            numbers = calls.sets(self.setting.calls_per_slot)
             samples: dict[str, list[int]] = {"a": [], "b": []}
             uuid = self.setting.target.present().uuid
             before = read_conditions(uuid)
@@ -129,6 +132,7 @@ class Pair:
         return {
             "a_ns": samples["a"],
             "b_ns": samples["b"],
+            "flush_bytes": self.session.flush_bytes,
             "flags": [flag.model_dump(mode="json") for flag in calls.flags(self.b.sha256)],
             "census": {
                 "a": calls.census(self.a.sha256),

@@ -44,6 +44,7 @@ class LocalHarness:
         self._profiler = profiler
         self._notify = notify or _say_nothing
         self._sessions: dict[str, Session] = {}
+        self._profiled: set[str] = set()
         self.target = target
 
     @property
@@ -68,7 +69,7 @@ class LocalHarness:
         ledger: Ledger,
     ) -> GateResult:
         """See ``kopt_harness.gate``."""
-        session = self._session(candidate)
+        session = self._session_to_time(candidate)
         self._notify(f"gate: {candidate.name} on {len(workloads)} workloads")
         try:
             return gate(self._setting, candidate, incumbent, workloads, ledger, session=session)
@@ -97,7 +98,7 @@ class LocalHarness:
             incumbent,
             workloads,
             ledger,
-            session=self._session(candidate),
+            session=self._session_to_time(candidate),
             progress=progress,
         )
 
@@ -116,6 +117,13 @@ class LocalHarness:
                 total[name] = total.get(name, 0) + ns
         return total
 
+    def _session_to_time(self, solution: Solution) -> Session:
+        """The session, without processes in which a profiler has been."""
+        session = self._session(solution)
+        while self._profiled:
+            session.discard(self._profiled.pop())
+        return session
+
     def _session(self, solution: Solution) -> Session:
         catalog = self._setting.catalog
         definition = catalog.resolve(solution.definition)
@@ -130,6 +138,7 @@ class LocalHarness:
         built = build(self._setting, solution)
         session.bind(workload)
         session.open(solution, built.path)
+        self._profiled.add(solution.sha256)
         number = session.sets(next(iter(session.generators)), 1, reference=False)[0]
         found = session.profile(solution.sha256, number, self._profiler)
         return Profile(

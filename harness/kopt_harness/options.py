@@ -26,8 +26,8 @@ class MeasureOptions(Model):
     cache: CacheState = "cold"
     bench_calls: int = Field(default=20, ge=1)
     """Timed calls of one solution alone (``bench``)."""
-    calls_per_slot: int = Field(default=1, ge=1)
-    """Timed calls in each of the four slots of an ABBA block."""
+    calls_per_slot: int | None = Field(default=None, ge=1)
+    """Timed calls in each of the four slots of an ABBA block; null: the target kind's own."""
     blocks_min: int = Field(default=3, ge=2)
     """Blocks of each workload before a decision."""
     blocks_max: int = Field(default=8, ge=2)

@@ -271,7 +271,11 @@ class Session:
         return chosen[:count]
 
     def profile(self, sha256: str, number: int, profiler: str) -> dict[str, Any]:
-        """Runs one set under a profiler in the candidate's process."""
+        """Runs one set under a profiler in the candidate's process.
+
+        A profiler may take the activity records of its process from the timer for good:
+        discard the process before it is timed.
+        """
         assert self._workload is not None
         places = dict.fromkeys(self._arena.by_name(), 0)
         refilled = self._ask_judge("refill", set=number, shifts=places)

@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any
 
 from kopt_harness.conditions import read_conditions
-from kopt_harness.schema import CacheState, Flag, Timer, Timing, Workload
-from kopt_harness.session import Session
+from kopt_harness.schema import CacheState, Flag, Reason, Timer, Timing, Verdict, Workload
+from kopt_harness.session import CandidateFailedError, Session
 from kopt_harness.setting import Setting
 
 __all__ = ["TimedCalls"]
@@ -52,6 +52,13 @@ class TimedCalls:
             outcome = self._session.call(sha256, number, phase="bench", timed=True, full=False)
             assert outcome.ns is not None
             assert outcome.wall_ns is not None
+            if outcome.details.get("launches") == 0:
+                reason = Reason(
+                    code="no-device-activity",
+                    detail=f"workload {self._workload.uuid} {self._workload.axes}: right outputs, "
+                    "but nothing ran on the device during a timed call",
+                )
+                raise CandidateFailedError(Verdict.REJECT, "bench", reason)
             samples.append(outcome.ns)
             self._claims_ns.setdefault(sha256, []).append(outcome.ns)
             self._walls_ns.setdefault(sha256, []).append(outcome.wall_ns)
@@ -109,7 +116,7 @@ class TimedCalls:
 
     def flags(self, sha256: str) -> tuple[Flag, ...]:
         """What bars a promotion although every answer was right."""
-        found = [self._too_fast(sha256), self._no_kernel(sha256), self._below_floor(sha256)]
+        found = [self._too_fast(sha256), self._below_floor(sha256)]
         return tuple(flag for flag in found if flag is not None)
 
     def _too_fast(self, sha256: str) -> Flag | None:
@@ -127,11 +134,6 @@ class TimedCalls:
             return None
         detail = f"the candidate claims {claim / 1e3:.1f} us, the wall clock says {wall / 1e3:.1f}"
         return Flag(code="timer-disagrees", detail=detail)
-
-    def _no_kernel(self, sha256: str) -> Flag | None:
-        if 0 not in self._launches.get(sha256, ()):
-            return None
-        return Flag(code="no-candidate-kernel", detail="a timed call had no device activity")
 
     def _below_floor(self, sha256: str) -> Flag | None:
         bandwidth = self._setting.target.copy_gbps

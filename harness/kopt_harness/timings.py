@@ -34,6 +34,6 @@ def _timed(result: WorkloadResult, pair: Pair) -> WorkloadResult:
         timer=cast(Timer, pair.setting.timer),
         cache=pair.setting.options.cache,
         samples_ns=samples,
-        flush_bytes=pair.session.flush_bytes,
+        flush_bytes=pair.flush_bytes,
     )
     return result.model_copy(update={"timing": timing.document()})

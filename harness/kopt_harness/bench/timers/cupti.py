@@ -1,8 +1,9 @@
 """Device activity of the whole process between two fences, through CUPTI.
 
-Every kernel, memcpy and memset on any stream or thread that starts after the fence before
-the call belongs to the call; the span is first start to last end. A lost record makes the
-sample an error, never a number.
+Every kernel, memcpy and memset on any stream or thread that starts between the fences
+belongs to the call; the span is first start to last end. A marker kernel is launched
+before the first and after the second fence: where the record of one is missing, CUPTI is
+not recording (a profiler has taken it, say) and the sample is an error, never a number.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class CuptiTimer:
         self.flush_bytes = flush.nbytes
         self._torch: Any = torch
         self._seen: list[_Activity] = []
+        self._marker = torch.zeros(32, device="cuda")
         kinds = self._cupti.ActivityKind
         self._kinds = {
             kinds.CONCURRENT_KERNEL: "kernel",
@@ -54,17 +56,27 @@ class CuptiTimer:
 
     def measure(self, call: Any) -> Sample:
         """Span of the device activity of ``call.run()``."""
-        self._torch.cuda.synchronize()
-        self._cupti.activity_flush_all(1)
         self._seen.clear()
+        self._mark()
         fence_ns = self._cupti.get_timestamp()
         call.run()
         host_ns = self._cupti.get_timestamp() - fence_ns
         self._torch.cuda.synchronize()
+        end_ns = self._cupti.get_timestamp()
+        self._mark()
         self._cupti.activity_flush_all(1)
-        activities = [a for a in self._seen if a.start_ns >= fence_ns]
-        self._seen.clear()
-        return _sample(activities, fence_ns, host_ns)
+        seen, self._seen = self._seen, []
+        marked = (any(a.start_ns < fence_ns for a in seen), any(a.start_ns > end_ns for a in seen))
+        if not all(marked):
+            raise InfraError(
+                "CUPTI does not record: a marker kernel is missing",
+                hint="is another profiler attached to this process?",
+            )
+        return _sample([a for a in seen if fence_ns <= a.start_ns <= end_ns], fence_ns, host_ns)
+
+    def _mark(self) -> None:
+        self._marker.add_(1)
+        self._torch.cuda.synchronize()
 
     def _buffer_requested(self) -> tuple[int, int]:
         return _BUFFER_BYTES, 0
