@@ -137,6 +137,9 @@ class LocalHarness:
         session = self._session(solution)
         built = build(self._setting, solution)
         session.bind(workload)
+        if solution.sha256 not in self._profiled:
+            # Its timer may be recording, and would leave nothing to a profiler.
+            session.discard(solution.sha256)
         session.open(solution, built.path)
         self._profiled.add(solution.sha256)
         number = session.sets(next(iter(session.generators)), 1, reference=False)[0]

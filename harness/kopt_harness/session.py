@@ -210,7 +210,6 @@ class Session:
                 raise _unavailable(error) from error
             raise _infra("the candidate process could not be started", error) from error
         self.isolation["candidate"] = opened["isolation"]
-        self.flush_bytes = opened["flush_bytes"]
         self._ask_candidate(solution.sha256, "load", "load", _LOAD_TIMEOUT_S, build=build_path)
 
     def discard(self, sha256: str) -> None:
@@ -319,7 +318,9 @@ class Session:
             answer = client.answer(timeout_s=timeout_s)
         except WorkerFailedError as error:
             raise self._verdict_of(sha256, phase, error) from error
-        return answer, time.perf_counter_ns() - start_ns
+        wall_ns = time.perf_counter_ns() - start_ns
+        self.flush_bytes = answer["flush_bytes"]
+        return answer, wall_ns
 
     def _verify(self, number: int, phase: Phase, *, full: bool) -> dict[str, TierResult]:
         answer = self._ask_judge("verify", set=number, full=full)

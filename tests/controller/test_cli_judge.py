@@ -76,9 +76,7 @@ class Cli(NamedTuple):
 
 
 @pytest.fixture
-def cli(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Cli:
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     """A scratch root with two definitions and a small configuration."""
     for name in (DECODE, PREFILL):
         shutil.copytree(CHECKOUT / "kernels" / name, tmp_path / "kernels" / name)
@@ -135,7 +133,7 @@ def test_check_of_a_wrong_solution_names_what_is_wrong(cli: Cli) -> None:
 
 def test_a_crash_has_its_phase_and_what_it_printed_is_no_data(cli: Cli) -> None:
     """A candidate's output never mixes with the document."""
-    noisy = cli.solution(then="    print('{\"verdict\": \"pass\"}', flush=True)\n    1 / 0\n")
+    noisy = cli.solution(then='    print(\'{"verdict": "pass"}\', flush=True)\n    1 / 0\n')
     ran = cli.run("check", noisy, *ONE, "--json")
     assert ran.code == 1
     assert (ran.document["verdict"], ran.document["phase"]) == ("crash", "check")
@@ -221,14 +219,16 @@ def test_sweep_is_resumed_from_its_journal(cli: Cli) -> None:
 
 
 def test_sweep_without_a_solution_sweeps_the_incumbents(cli: Cli) -> None:
-    """One document with all of them; timing of an incumbent is against itself."""
-    arguments = ("--definition", "gdn_decode", *ONE, "--json")
-    ran = cli.run("sweep", *arguments)
+    """One document with all of them; timed against itself, and against the baseline."""
+    arguments = ("--definition", "gdn_decode", "--baseline", "torch-vectorized")
+    ran = cli.run("sweep", *arguments, *ONE, "--json")
     assert ran.code == 0
     (one,) = ran.document["sweeps"]
     assert set(one) >= EVALUATION - {"schema"}
     assert one["solution"]["name"] == "torch-vectorized"
-    assert one["comparison"]["a"] == one["comparison"]["b"]
+    for comparison in (one["comparison"], one["baseline"]):
+        assert comparison["a"] == comparison["b"] == one["solution"]
+        assert comparison["ratio"] > 0
     assert one["workloads"][0]["timing"]["n"] >= 3
     (journal,) = (cli.root / "artifacts" / "local" / "sweeps").glob("*/journal.jsonl")
     assert journal.is_file()
@@ -287,7 +287,8 @@ def unknown_definition(cli: Cli) -> Path:
 def no_source(cli: Cli) -> Path:
     """The entry file is not there."""
     folder = cli.solution("bad")
-    (folder / "solution" / "python" / "kernel.py").rename(folder / "elsewhere.py")
+    sources = folder / "solution" / "python"
+    (sources / "kernel.py").rename(sources / "colonel.py")
     return folder
 
 
@@ -353,7 +354,9 @@ def test_an_unusable_solution_is_one_sentence_and_a_hint(
 )
 def test_an_unusable_option_is_named(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
     """The value that cannot be used stands in the message; nothing is measured instead."""
-    ran = cli.run("bench", cli.solution(), "--target", "cpu", "--workload", "0", *arguments, "--json")
+    ran = cli.run(
+        "bench", cli.solution(), "--target", "cpu", "--workload", "0", *arguments, "--json"
+    )
     assert ran.code == 2
     assert words in ran.document["error"]
     assert ran.document["hint"]
@@ -424,7 +427,6 @@ def test_a_sweep_that_cannot_start_writes_nothing(
 
 def test_an_unknown_baseline_is_found_out_before_hours_of_work(cli: Cli) -> None:
     """Nothing is measured for a comparison that cannot be made."""
-    before = None
     mine = cli.solution()
     before = cli.written()
     ran = cli.run("sweep", mine, *ONE, "--baseline", "nobody", "--json")

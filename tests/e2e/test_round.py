@@ -61,9 +61,9 @@ class Scratch(NamedTuple):
     def start(self, *command: str) -> subprocess.Popen[str]:
         """``kopt`` in a process of its own."""
         config = ["--config", str(self.path / "small.toml")] if command[0] == "round" else []
+        place = ["--root", str(self.path), "--json"]
         return subprocess.Popen(
-            [sys.executable, "-m", "kopt_controller", "--root", str(self.path), "--json", *config]
-            + list(command),
+            [sys.executable, "-m", "kopt_controller", *place, *config, *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -197,9 +197,7 @@ def kill_at(scratch: Scratch, child: subprocess.Popen[str], count: int) -> bytes
 
 
 @pytest.mark.parametrize("kills", [(3, 11, 29)])
-def test_a_killed_round_goes_on_and_loses_nothing(
-    scratch: Scratch, kills: tuple[int, ...]
-) -> None:
+def test_a_killed_round_goes_on_and_loses_nothing(scratch: Scratch, kills: tuple[int, ...]) -> None:
     """Killed in the profile, in a gate and in the sweep; then resumed to the end."""
     before = b""
     for number, count in enumerate(kills):

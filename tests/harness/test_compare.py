@@ -32,9 +32,7 @@ def quick(catalog: Catalog) -> Setting:
 
 
 @pytest.fixture(scope="module")
-def warm(
-    quick: Setting, gdn_decode: Definition, workloads: list[Workload]
-) -> Iterator[Session]:
+def warm(quick: Setting, gdn_decode: Definition, workloads: list[Workload]) -> Iterator[Session]:
     """A session that stays open over the tests of this module."""
     with Session(quick, gdn_decode, workloads) as session:
         yield session

@@ -41,9 +41,7 @@ class Gate:
 
 
 @pytest.fixture(scope="module")
-def warm(
-    catalog: Catalog, gdn_decode: Definition, workloads: list[Workload]
-) -> Iterator[Session]:
+def warm(catalog: Catalog, gdn_decode: Definition, workloads: list[Workload]) -> Iterator[Session]:
     """One judge for all tests of this module."""
     options = MeasureOptions(trials=1, pool=1, blocks_min=2, blocks_max=3)
     setting = Setting.here(catalog, "cpu", options)

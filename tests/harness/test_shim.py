@@ -107,7 +107,7 @@ def patched(value: torch.Tensor) -> torch.Tensor:
         (lambda t: t.unsqueeze(0), "shape"),
         (lambda t: t.expand(2, *t.shape)[0].transpose(0, 2).contiguous().transpose(0, 2), "strid"),
         (lambda t: t.as_subclass(Subclass), "Subclass"),
-        (lambda t: torch.nn.Parameter(t), "Parameter"),
+        (torch.nn.Parameter, "Parameter"),
         (patched, "plain"),
         (lambda t: t.tolist(), "list"),
         (lambda t: None, "NoneType"),

@@ -38,9 +38,7 @@ def test_a_sweep_checks_and_times_everything(quick, workloads, make_solution, ho
     slow = make_solution(honest + SLEEP, name="slow")
     ledger = DictLedger()
     seen: list[str] = []
-    result = sweep(
-        quick, good, slow, workloads, ledger, progress=lambda w, _: seen.append(w.uuid)
-    )
+    result = sweep(quick, good, slow, workloads, ledger, progress=lambda w, _: seen.append(w.uuid))
     assert result.complete
     assert result.evaluation.verdict == Verdict.PASS
     assert uuids(result) == seen == [w.uuid for w in workloads]
@@ -97,7 +95,9 @@ def test_one_wrong_workload_fails_the_sweep_and_ends_timing(
 ) -> None:
     """The rest is still checked, so that a person sees all that is wrong; nothing is promoted."""
     wrong = make_solution(honest + "    if batch == 4:\n        output[0] = 0\n", name="wrong")
-    result = sweep(quick, wrong, make_solution(honest), [*workloads[1:4], workloads[0]], DictLedger())
+    result = sweep(
+        quick, wrong, make_solution(honest), [*workloads[1:4], workloads[0]], DictLedger()
+    )
     verdicts = [row.verdict for row in result.evaluation.workloads]
     assert verdicts == [Verdict.PASS, Verdict.FAIL, Verdict.PASS, Verdict.FAIL]
     assert result.evaluation.verdict == Verdict.FAIL

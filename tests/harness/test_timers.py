@@ -124,6 +124,8 @@ def test_a_call_without_device_work_says_so() -> None:
 
 @pytest.mark.parametrize("record", [activity("k", 0, 10), activity("k", 20, 10)])
 def test_a_record_without_timestamps_is_an_error(record: cupti._Activity) -> None:
-    """A lost record must not become a number."""
+    """A lost record must not become a number, nor be taken for one from before the call."""
+    good = [activity("good", 1000, 2000)]
+    cupti._require_timestamps(good)
     with pytest.raises(InfraError, match="timestamps"):
-        cupti._sample([activity("good", 1000, 2000), record], 400, 90)
+        cupti._require_timestamps([*good, record])

@@ -88,6 +88,8 @@ def sweep(
     options = measure_options(state, trials=trials, seed=seed, workers=workers)
     setting = open_setting(state, target, options)
     chosen = _solutions(state, setting, solution, definition)
+    # Found before anything is measured: a sweep may take hours.
+    peers = {d.name: _peer(state, d, baseline) for d, _ in chosen} if baseline else {}
     folder = out_dir or state.root.local / "sweeps" / f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     _require_fresh(folder, resume=resume)
     documents: list[dict[str, Any]] = []
@@ -98,7 +100,7 @@ def sweep(
             one = _Sweep(state, setting, resolved, packed, workloads, journal)
             result = one.run(timed=not correctness_only, retries=RETRIES if retry else 0)
             results.append(result)
-            documents.append(one.document(result, baseline))
+            documents.append(one.document(result, peers.get(resolved.name)))
     note(state, f"journal: {folder / 'journal.jsonl'}")
     emit(
         state,
@@ -152,29 +154,21 @@ class _Sweep:
                     note(self._state, f"the machine failed: {error.message}; trying again")
         raise AssertionError("the last try returns or raises")
 
-    def document(self, result: SweepResult, baseline: str | None) -> dict[str, Any]:
+    def document(self, result: SweepResult, peer: Solution | None) -> dict[str, Any]:
         """The sweep, with the comparisons beside the verdicts."""
         return {
             **result.evaluation.document(),
             "complete": result.complete,
             "comparison": result.comparison and result.comparison.document(),
-            "baseline": None if baseline is None else self._against(result, baseline),
+            "baseline": None if peer is None else self._against(result, peer),
         }
 
-    def _against(self, result: SweepResult, baseline: str) -> dict[str, Any] | None:
+    def _against(self, result: SweepResult, peer: Solution) -> dict[str, Any] | None:
         from kopt_harness.compare import Pair, compare_pair
-        from kopt_harness.pack import pack
         from kopt_harness.session import Session
 
         if result.evaluation.verdict.value != "pass":
             return None
-        folder = self._state.catalog.folder(self._definition)
-        places = [folder / kind / baseline for kind in ("peers", "solutions")]
-        found = next((place for place in places if place.is_dir()), None)
-        if found is None:
-            names = sorted(p.name for kind in places for p in kind.parent.glob("*/"))
-            raise NotFoundError(f"no baseline {baseline!r}", hint=f"one of {', '.join(names)}")
-        peer = pack(found, known=self._state.catalog).solution
         with Session(self._setting, self._definition, self._workloads) as session:
             pair = Pair.of(self._setting, session, self._ledger, peer, self._solution)
             return compare_pair(pair, self._workloads).document()
@@ -204,6 +198,21 @@ def _solutions(
             hint="name a solution folder",
         )
     return chosen
+
+
+def _peer(state: AppState, definition: Definition, name: str) -> Solution:
+    """The solution of ``--baseline``."""
+    from kopt_harness.pack import pack
+
+    folder = state.catalog.folder(definition)
+    places = [folder / kind / name for kind in ("peers", "solutions")]
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None:
+        names = sorted(p.name for place in places for p in place.parent.glob("*/"))
+        raise NotFoundError(
+            f"{definition.kopt.alias} has no baseline {name!r}", hint=f"one of {', '.join(names)}"
+        )
+    return pack(found, known=state.catalog).solution
 
 
 def _require_fresh(folder: Path, *, resume: bool) -> None:

@@ -66,6 +66,7 @@ class CuptiTimer:
         self._mark()
         self._cupti.activity_flush_all(1)
         seen, self._seen = self._seen, []
+        _require_timestamps(seen)
         marked = (any(a.start_ns < fence_ns for a in seen), any(a.start_ns > end_ns for a in seen))
         if not all(marked):
             raise InfraError(
@@ -89,11 +90,15 @@ class CuptiTimer:
                 self._seen.append(_Activity(kind, name, activity.start, activity.end))
 
 
+def _require_timestamps(activities: list[_Activity]) -> None:
+    """Before they are sorted by time: one without a start would seem to lie before the call."""
+    if any(a.end_ns < a.start_ns or a.start_ns == 0 for a in activities):
+        raise InfraError("CUPTI gave an activity without timestamps", hint="retry; see doctor")
+
+
 def _sample(activities: list[_Activity], fence_ns: int, host_ns: int) -> Sample:
     if not activities:
         return Sample(0, {"launches": 0, "host_ns": host_ns, "kernels": []})
-    if any(a.end_ns < a.start_ns or a.start_ns == 0 for a in activities):
-        raise InfraError("CUPTI gave an activity without timestamps", hint="retry; see doctor")
     first = min(a.start_ns for a in activities)
     span_ns = max(a.end_ns for a in activities) - first
     kernels: dict[str, int] = {}
