@@ -34,8 +34,21 @@ def precise(q, k, v, state, A_log, a, dt_bias, b, scale):
     Returns:
         output (B, 1, H, V) and the state after the step (B, H, V, K), both float32.
     """
+    scale = 1.0 / math.sqrt(q.shape[-1]) if not scale else float(scale)
+    # On a CPU a few sequences at a time: their float64 temporaries stay in the cache.
+    step = 4 if q.device.type == "cpu" else max(1, q.shape[0])
+    parts = []
+    for start in range(0, q.shape[0], step):
+        rows = slice(start, start + step)
+        old = None if state is None else state[rows]
+        parts.append(_step(q[rows], k[rows], v[rows], old, A_log, a[rows], dt_bias, b[rows]))
+    output_BHV, state_BHVK = (torch.cat(part) for part in zip(*parts, strict=True))
+    return (scale * output_BHV)[:, None].float(), state_BHVK
+
+
+def _step(q, k, v, state, A_log, a, dt_bias, b):
+    """Some sequences; returns the unscaled output (B, H, V), float64, and the state, float32."""
     width = q.shape[-1]
-    scale = 1.0 / math.sqrt(width) if not scale else float(scale)
     group = v.shape[2] // q.shape[2]
     q_BHK = q[:, 0].double().repeat_interleave(group, dim=1)
     k_BHK = k[:, 0].double().repeat_interleave(group, dim=1)
@@ -51,8 +64,8 @@ def precise(q, k, v, state, A_log, a, dt_bias, b, scale):
     old_BHV = (state_BHVK @ k_BHK[..., None])[..., 0]
     delta_BHV = beta_BH[..., None] * (v_BHV - old_BHV)
     state_BHVK = state_BHVK + delta_BHV[..., None] * k_BHK[..., None, :]
-    output_BHV = scale * (state_BHVK @ q_BHK[..., None])[..., 0]
-    return output_BHV[:, None].float(), state_BHVK.float()
+    output_BHV = (state_BHVK @ q_BHK[..., None])[..., 0]
+    return output_BHV, state_BHVK.float()
 
 
 @torch.no_grad()
