@@ -67,7 +67,7 @@ def _state(state: Mapping[str, Any]) -> tuple[Block, ...]:
     columns = ("regime", "workloads", "time", "us", "limit", "launches", "x floor", "dominant")
     numeric = ("workloads", "time", "us", "launches", "x floor")
     resource = state["limiting_resource"]
-    what = "" if resource is None else f": {resource}"
+    what = "" if resource in (None, state["bottleneck"]) else f": {resource}"
     return (
         Table(columns, rows, numeric),
         f"State: most can be won in {state['regime']}, limited by {state['bottleneck']}{what} "

@@ -93,7 +93,6 @@ class _Package(NamedTuple):
 
 _PROGRAMS = (
     _Program("nvcc", "compiler", "for CUDA C++: install the CUDA toolkit, 12.8 or newer"),
-    _Program("ninja", "compiler", 'for binding = "torch": pip install ninja'),
     _Program("ncu", "profiler", "for GPU counters: install Nsight Compute"),
 )
 _PACKAGES = (
@@ -104,8 +103,9 @@ _PACKAGES = (
     _Package("nvidia-cutlass-dsl", "package", _GPU_EXTRA),
     _Package("cuda-bindings", "package", _GPU_EXTRA),
     _Package("nvidia-ml-py", "package", _GPU_EXTRA),
-    _Package("flashinfer-bench", "package", "for kopt official: pip install -e '.[official]'"),
-    _Package("ray", "package", "for sweeps over machines: pip install -e '.[ray]'"),
+    _Package(
+        "flashinfer-bench", "package", "the contest's own evaluator: pip install -e '.[official]'"
+    ),
 )
 
 

@@ -147,7 +147,7 @@ def evaluate_workload(
             axes=workload.axes,
             verdict=error.verdict,
             phase=error.phase,
-            trials=trials,
+            trials=trials + bool(error.tiers),
             reasons=(error.reason,),
             tiers=error.tiers or tiers,
         )

@@ -87,11 +87,6 @@ class LocalHarness:
         """See ``kopt_harness.sweep``."""
         self._notify(f"sweep: {candidate.name} on {len(workloads)} workloads")
 
-        def progress(workload: Workload, result: Any) -> None:
-            self._notify(
-                f"sweep: {candidate.name}, workload {workload.index}: {result.verdict.value}"
-            )
-
         return sweep(
             self._setting,
             candidate,
@@ -99,7 +94,6 @@ class LocalHarness:
             workloads,
             ledger,
             session=self._session_to_time(candidate),
-            progress=progress,
         )
 
     def close(self) -> None:

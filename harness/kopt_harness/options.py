@@ -45,5 +45,3 @@ class MeasureOptions(Model):
     build_timeout_s: float = Field(default=300.0, gt=0)
     budget_s: float = Field(default=600.0, gt=0)
     """Wall time of one comparison; when it ends undecided the answer is ``ambiguous``."""
-    max_output_bytes: int = Field(default=2 << 30, gt=0)
-    """Workloads with larger arenas than this are not timed on a CPU."""

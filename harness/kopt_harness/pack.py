@@ -24,7 +24,13 @@ from ._invalid import invalid_input
 from .errors import InvalidInputError, NotFoundError
 from .files import read_json
 from .schema import BuildSpec, Solution, SourceFile
-from .solution_config import ENTRY_POINT_HINT, SolutionConfig, config_text, read_config
+from .solution_config import (
+    ENTRY_POINT_HINT,
+    SolutionConfig,
+    config_text,
+    read_config,
+    require_language,
+)
 from .tunables import TunableValue, choose, generated_file, read_tunables, render
 
 if TYPE_CHECKING:
@@ -332,12 +338,14 @@ def _entry_notes(solution: Solution) -> tuple[str, ...]:
 
 def _build(fields: Mapping[str, Any], where: str) -> Solution:
     try:
-        return Solution.model_validate(fields)
+        solution = Solution.model_validate(fields)
     except ValidationError as error:
         hint = ENTRY_POINT_HINT if "entry_point" in str(error.errors()[0]["loc"]) else ""
         raise invalid_input(
             error, where, Solution, hint=hint or "see the solution schema of FlashInfer-Bench"
         ) from error
+    require_language(solution.spec.language, where)
+    return solution
 
 
 def _from_json(data: Any, where: str, known: Catalog | None) -> Packed:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from kopt_harness import __version__
-from kopt_harness.bench.timers import default_timer
 from kopt_harness.catalog import Catalog
 from kopt_harness.conditions import gpu_driver
 from kopt_harness.options import MeasureOptions
@@ -48,16 +47,12 @@ class Setting:
     @property
     def timer(self) -> str:
         """Name of the timer."""
-        return self.options.timer or default_timer(self.target.kind)
+        return self.options.timer or self.target.timer
 
     @property
     def calls_per_slot(self) -> int:
-        """Timed calls in each slot of an ABBA block.
-
-        A checked cold call takes about 3 ms on a GPU whatever the solution, so it gets more;
-        on a CPU flushing and comparing take tens of milliseconds.
-        """
-        return self.options.calls_per_slot or {"cpu": 1, "cuda": 5}[self.target.kind]
+        """Timed calls in each slot of an ABBA block."""
+        return self.options.calls_per_slot or self.target.calls_per_slot
 
     @property
     def device_id(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError, field_validator
 
 from ._invalid import invalid_input
+from .build import get_builder, list_builders
 from .errors import InvalidInputError
 from .files import read_toml
 from .schema import BuildSpec, Model, Solution
@@ -95,6 +96,7 @@ def read_config(path: Path) -> SolutionConfig:
         file = _File.model_validate(tables)
     except ValidationError as error:
         raise invalid_input(error, where, _File, hint=_hint(error)) from error
+    require_language(file.build.language, where)
     spec_fields = {name: getattr(file.build, name) for name in BuildSpec.model_fields}
     return SolutionConfig(
         name=file.solution.name,
@@ -108,11 +110,29 @@ def read_config(path: Path) -> SolutionConfig:
     )
 
 
+def languages() -> list[str]:
+    """Values of ``build.language`` that have a builder."""
+    return [builder.language for builder in list_builders()]
+
+
+def require_language(language: str, where: str) -> None:
+    """Refuses a language that nothing builds.
+
+    Raises:
+        InvalidInputError: If there is no builder for it.
+    """
+    if language not in languages():
+        raise InvalidInputError(
+            f"{where!r}: unknown language {language!r}",
+            hint=f"languages: {', '.join(languages())}; CuTe DSL is python",
+        )
+
+
 def _hint(error: ValidationError) -> str:
     key = str(error.errors()[0]["loc"][-1])
     hints = {
         "entry_point": ENTRY_POINT_HINT,
-        "language": "languages are python (also CuTe DSL), triton, cpp, cuda",
+        "language": f"languages: {', '.join(languages())}; CuTe DSL is python",
         "binding": 'write binding = "tvm-ffi" or "torch", or leave it out',
         "source_dir": "name a folder beside config.toml, or one below solution/",
     }
@@ -125,7 +145,7 @@ def _notes(file: _File) -> tuple[str, ...]:
         notes.append("[benchmark] is ignored: trials and tolerances belong to kopt and the contest")
     if file.build.gpu is not None:
         notes.append(f"build.gpu = {file.build.gpu!r} is ignored: choose with --target")
-    if file.build.binding is not None and file.build.language in ("python", "triton"):
+    if file.build.binding is not None and not get_builder(file.build.language).native:
         notes.append(f"build.binding has no meaning for {file.build.language}")
     return tuple(notes)
 

@@ -99,7 +99,7 @@ class TimedCalls:
 
     def timing(self, samples_ns: list[int]) -> Timing:
         """The samples with everything that must travel with them."""
-        timer: Timer = self._setting.timer  # type: ignore[assignment]
+        timer: Timer = self._setting.timer
         cache: CacheState = self._setting.options.cache
         return Timing(
             timer=timer,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from kopt_harness.compare import Pair
-from kopt_harness.schema import Evaluation, Timer, Timing, Verdict, WorkloadResult
+from kopt_harness.schema import Evaluation, Timing, Verdict, WorkloadResult
 
 __all__ = ["with_pair"]
 
@@ -31,7 +29,7 @@ def _timed(result: WorkloadResult, pair: Pair) -> WorkloadResult:
     if not samples:
         return result
     timing = Timing(
-        timer=cast(Timer, pair.setting.timer),
+        timer=pair.setting.timer,
         cache=pair.setting.options.cache,
         samples_ns=samples,
         flush_bytes=pair.flush_bytes,

@@ -29,6 +29,7 @@ from pydantic import (
 )
 
 from ._invalid import invalid_input
+from .build import get_builder
 from .errors import InvalidInputError
 from .files import read_toml
 from .schema import Model, SourceFile
@@ -82,12 +83,8 @@ class _Table(NamedTuple):
     comment: str
 
 
-_TABLES = {
-    "cpp": _Table("tunables.h", "//"),
-    "cuda": _Table("tunables.h", "//"),
-    "python": _Table("tunables.py", "#"),
-    "triton": _Table("tunables.py", "#"),
-}
+_HEADER = _Table("tunables.h", "//")
+_MODULE = _Table("tunables.py", "#")
 
 
 def read_tunables(folder: Path) -> dict[str, Tunable]:
@@ -156,7 +153,7 @@ def render(language: str, values: Mapping[str, TunableValue]) -> SourceFile:
     Raises:
         InvalidInputError: If a string cannot be a bare word in C++.
     """
-    table = _TABLES[language]
+    table = _table(language)
     lines = [f"{table.comment} Written by kopt from the [tunables] of config.toml."]
     if table.file.endswith(".h"):
         lines.append("#pragma once")
@@ -168,7 +165,11 @@ def render(language: str, values: Mapping[str, TunableValue]) -> SourceFile:
 
 def generated_file(language: str) -> str:
     """Name of the generated source of a language."""
-    return _TABLES[language].file
+    return _table(language).file
+
+
+def _table(language: str) -> _Table:
+    return _HEADER if get_builder(language).native else _MODULE
 
 
 def _c(name: str, value: TunableValue) -> str:

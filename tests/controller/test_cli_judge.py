@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from kopt_controller.cli import main
+from kopt_controller.cli.bench import bench_document
+from kopt_harness.schema import Evaluation, Timing
 
 CHECKOUT = Path(__file__).parents[2]
 DECODE = "gdn_decode_qk4_v8_d128_k_last"
@@ -141,7 +143,7 @@ def test_a_crash_has_its_phase_and_what_it_printed_is_no_data(cli: Cli) -> None:
 
 
 def test_bench(cli: Cli) -> None:
-    """As check, with the timing beside the axes and everything that travels with it."""
+    """As check, with the timing beside the axes; too few samples for a P95 give null."""
     ran = cli.run("bench", cli.solution(), *ONE, "--calls", "5", "--json")
     assert ran.code == 0
     document = ran.document
@@ -154,13 +156,24 @@ def test_bench(cli: Cli) -> None:
     assert row["p95_us"] is None
 
 
-def test_bench_gives_no_number_for_too_few_samples(cli: Cli) -> None:
-    """Null with a reason, in the mean too."""
-    document = cli.run("bench", cli.solution(), *ONE, "--calls", "2", "--json").document
-    (row,) = document["workloads"]
-    assert row["median_us"] is None
-    assert "2 samples" in row["reason"]
+def test_bench_without_enough_samples_has_no_number() -> None:
+    """Null with a reason, in the mean too; never an estimate out of two samples."""
+    row = {"uuid": "u", "axes": {}, "verdict": "pass", "phase": "bench", "trials": 1}
+    timing = Timing(timer="cpu", cache="cold", samples_ns=(5, 6)).document()
+    solution = {"name": "n", "definition": "d", "sha256": "0" * 64}
+    evaluation = Evaluation.model_validate(
+        {
+            "solution": solution,
+            "target": "cpu",
+            "verdict": "pass",
+            "phase": "bench",
+            "workloads": [row | {"timing": timing}],
+        }
+    )
+    document = bench_document(evaluation)
     assert document["mean_us"] is None
+    assert document["workloads"][0]["median_us"] is None
+    assert "2 samples" in document["workloads"][0]["reason"]
 
 
 def test_compare_and_its_exit_code(cli: Cli) -> None:

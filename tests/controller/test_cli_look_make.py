@@ -98,7 +98,7 @@ def test_doctor_document(kopt: Kopt) -> None:
     """The report has the three promised parts, with agents among the tools."""
     document = kopt("doctor", "--json").document
     assert {"schema", "targets", "tools", "isolation", "disk"} <= set(document)
-    assert {"claude", "codex"} <= {tool["name"] for tool in document["tools"]}
+    assert {"knobs", "inbox", "scripted"} <= {tool["name"] for tool in document["tools"]}
     cpu = next(target for target in document["targets"] if target["name"] == "cpu")
     assert cpu["present"]
 

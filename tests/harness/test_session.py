@@ -193,6 +193,20 @@ def test_a_faulty_process_is_replaced(warm, setting, workloads, make_solution, h
         assert "exited with code 9" in caught.value.reason.detail
 
 
+def test_replacing_the_clock_does_not_make_a_call_shorter(
+    warm, setting, workloads, make_solution, honest
+) -> None:
+    """The timer has bound its clock before the solution is loaded."""
+    stopped = "import time\ntime.perf_counter_ns = lambda: 0\n"
+    solution = make_solution(stopped + honest + "    time.sleep(0.005)\n", name="stopped")
+    warm.bind(workloads[0])
+    warm.open(solution, build(setting, solution).path)
+    (number,) = warm.sets(next(iter(warm.generators)), 1)
+    outcome = warm.call(solution.sha256, number, phase="bench", timed=True, full=False)
+    warm.discard(solution.sha256)
+    assert outcome.ns >= 5_000_000
+
+
 def test_a_cache_state_that_cannot_be_made_is_unavailable(
     setting, gdn_decode, workloads, make_solution, honest
 ) -> None:
@@ -203,8 +217,10 @@ def test_a_cache_state_that_cannot_be_made_is_unavailable(
     before = workers()
     with Session(other, gdn_decode, workloads) as session:
         session.bind(workloads[0])
+        session.open(solution, build(other, solution).path)
+        (number,) = session.sets(next(iter(session.generators)), 1)
         with pytest.raises(UnavailableError, match="cold-clean"):
-            session.open(solution, build(other, solution).path)
+            session.call(solution.sha256, number, phase="bench", timed=True, full=False)
     assert workers() == before
 
 

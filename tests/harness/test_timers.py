@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from kopt_harness.bench.timers import cupti, default_timer, make_timer, timer_names
+from kopt_harness.bench.timers import cupti, make_timer, timer_names
 from kopt_harness.bench.timers.cpu import MAX_FLUSH_BYTES
 from kopt_harness.errors import InfraError, NotFoundError, UnavailableError
+from kopt_harness.targets import list_targets
 
 MS = 1_000_000
 
@@ -32,7 +33,7 @@ def test_the_timers_are_the_three_that_results_may_name() -> None:
 
 def test_events_are_nobodys_default() -> None:
     """They see one stream only, so somebody has to ask for them."""
-    assert {kind: default_timer(kind) for kind in ("cpu", "cuda")} == {
+    assert {target.kind: target.timer for target in list_targets()} == {
         "cpu": "cpu",
         "cuda": "cupti",
     }

@@ -93,7 +93,8 @@ SeedOption = Annotated[
     typer.Option("--seed", metavar="S", help="Fixed public seed, for debugging: bars promotion."),
 ]
 TrialsOption = Annotated[
-    int, typer.Option("--trials", metavar="N", min=1, help="Input sets per workload.")
+    int | None,
+    typer.Option("--trials", metavar="N", min=1, help="Input sets per workload; default: 3."),
 ]
 
 

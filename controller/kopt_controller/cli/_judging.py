@@ -67,9 +67,9 @@ def print_evaluation(console: Console, evaluation: Evaluation) -> None:
     """Verdict, reasons, flags, and a row for each workload."""
     console.print(verdict_text(evaluation))
     for reason in evaluation.reasons:
-        console.print(f"  {reason.code}: {reason.detail}")
+        console.print(f"  {reason.code}: {reason.detail}", soft_wrap=True)
     for flag in evaluation.flags:
-        console.print(f"  flag {flag.code}: {flag.detail}")
+        console.print(f"  flag {flag.code}: {flag.detail}", soft_wrap=True)
     rows = []
     for result in evaluation.workloads:
         tiers = {name: tier.verdict for name, tier in result.tiers.items()}
@@ -89,6 +89,8 @@ def print_evaluation(console: Console, evaluation: Evaluation) -> None:
         )
     columns = ["workload", "axes", "verdict", "trials", "contest", "strict"]
     times = ["median us", "p95 us", "n"]
+    if not any(result.timing for result in evaluation.workloads):
+        times, rows = [], [row[: len(columns)] for row in rows]
     if rows:
         print_table(console, [*columns, *times], rows, numeric=["trials", *times])
 

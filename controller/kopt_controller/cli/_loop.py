@@ -32,11 +32,11 @@ def harness_maker(
 
 
 def notifier(state: AppState, bar: ProgressHandle) -> Callable[[str], None]:
-    """Shows each line in the progress bar; as a note where ``-v`` asks for it."""
+    """Shows each line as a note, and the last one in the progress bar."""
 
     def notify(text: str) -> None:
         bar.update(0, text=text)
-        note(state, text, level=1)
+        note(state, text)
 
     return notify
 

@@ -49,7 +49,7 @@ def bench(
     target: TargetOption = None,
     workload: WorkloadOption = None,
     seed: SeedOption = None,
-    trials: TrialsOption = 3,
+    trials: TrialsOption = None,
     calls: Annotated[
         int | None, typer.Option("--calls", min=1, help="Timed calls per workload.")
     ] = None,

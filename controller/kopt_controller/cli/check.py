@@ -38,7 +38,7 @@ def check(
     target: TargetOption = None,
     workload: WorkloadOption = None,
     seed: SeedOption = None,
-    trials: TrialsOption = 3,
+    trials: TrialsOption = None,
 ) -> None:
     """Check a solution on secret inputs; names the first wrong element."""
     from kopt_harness.evaluate import evaluate

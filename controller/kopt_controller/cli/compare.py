@@ -43,7 +43,7 @@ def compare(
     target: TargetOption = None,
     workload: WorkloadOption = None,
     seed: SeedOption = None,
-    trials: TrialsOption = 3,
+    trials: TrialsOption = None,
     timer: TimerOption = None,
     cache: CacheOption = None,
     demand: Annotated[
@@ -82,7 +82,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     if comparison.ratio is not None and comparison.ci is not None:
         lo, hi = comparison.ci
         text += f": mean latency of B / A = {comparison.ratio:.4f} [{lo:.4f}, {hi:.4f}]"
-        text += f" at {comparison.confidence:.0%}, margin {comparison.margin:.1%}"
+        text += f" at {comparison.confidence:.0%} over all looks, margin {comparison.margin:.1%}"
     console.print(text + (f"; {comparison.reason}" if comparison.reason else ""))
     rows = [
         [

@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import typer
+from kopt_harness import __version__
 
 from ._common import LOOK, AppState, emit, examples, print_table, state_of
 
 if TYPE_CHECKING:
     from kopt_harness.root import Root
     from rich.console import Console
-
-_AGENT_PROGRAMS = {
-    "claude": "for --agent claude-code: install Claude Code",
-    "codex": "for --agent codex: install the Codex CLI",
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -25,12 +21,17 @@ def register(app: typer.Typer) -> None:
 
 def doctor(ctx: typer.Context) -> None:
     """Show targets, toolchains, timers, profilers, isolation, agents and disk of this machine."""
-    from kopt_harness.doctor import examine, find_program
+    from kopt_harness.doctor import examine
+
+    from ..agents import agent_names
 
     state = state_of(ctx)
     document = examine(_root(state)).document()
-    agents = [find_program(name, kind="agent", hint=hint) for name, hint in _AGENT_PROGRAMS.items()]
-    document["tools"] = [*document["tools"], *({**vars(agent)} for agent in agents)]
+    agents = [
+        {"name": name, "kind": "agent", "version": __version__, "ok": True, "hint": ""}
+        for name in agent_names()
+    ]
+    document["tools"] = [*document["tools"], *agents]
     emit(state, document, lambda console: _print(console, document))
 
 

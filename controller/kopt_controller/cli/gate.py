@@ -34,7 +34,7 @@ def gate(
     target: TargetOption = None,
     workload: WorkloadOption = None,
     seed: SeedOption = None,
-    trials: TrialsOption = 3,
+    trials: TrialsOption = None,
 ) -> None:
     """Check a solution on representative workloads and compare it with the incumbent.
 

@@ -53,13 +53,17 @@ def register(app: typer.Typer) -> None:
 def sweep(
     ctx: typer.Context,
     solution: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="Default: the incumbents.")
+        Path | None, typer.Argument(metavar="DIR", help="Default: the incumbents.")
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Ceiling, not a demand.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", min=1, help="A ceiling; default: 1.")
+    ] = None,
     definition: Annotated[
         str | None, typer.Option("--definition", metavar="D", help="Only this one's incumbent.")
     ] = None,
-    executor: Annotated[str, typer.Option("--executor", help="local or ray.")] = "local",
+    executor: Annotated[
+        str, typer.Option("--executor", help="local, the only one here.")
+    ] = "local",
     out_dir: Annotated[
         Path | None, typer.Option("--out-dir", metavar="D", help="Where the journal is kept.")
     ] = None,
@@ -76,7 +80,7 @@ def sweep(
     target: TargetOption = None,
     workload: WorkloadOption = None,
     seed: SeedOption = None,
-    trials: TrialsOption = 3,
+    trials: TrialsOption = None,
 ) -> None:
     """Check a solution on every workload and compare it with the incumbent."""
     from kopt_harness.journal import Journal

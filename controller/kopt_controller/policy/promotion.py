@@ -15,15 +15,19 @@ _CANDIDATES_FAULT = frozenset({Verdict.REJECT, Verdict.CRASH, Verdict.TIMEOUT, V
 
 
 def best_passed(gates: Sequence[GateResult]) -> int | None:
-    """Index of the passed candidate with the lowest ratio; the first of equals; None if none."""
+    """Index of the passed candidate whose ratio is surely lowest; None if none passed.
+
+    The upper end of the interval counts: a wide one with a low middle is luck. The first of
+    equals wins.
+    """
     passed = [index for index, gate in enumerate(gates) if gate.passed]
-    return min(passed, key=lambda index: _ratio(gates[index].comparison), default=None)
+    return min(passed, key=lambda index: _at_most(gates[index].comparison), default=None)
 
 
-def _ratio(comparison: Comparison | None) -> float:
-    if comparison is None or comparison.ratio is None:
+def _at_most(comparison: Comparison | None) -> float:
+    if comparison is None or comparison.ci is None:
         return math.inf
-    return comparison.ratio
+    return comparison.ci[1]
 
 
 def decide(

@@ -18,6 +18,7 @@ _FLAGS = ("-O3", "-march=native", "-std=c++20", "-fPIC", "-shared", "-pthread", 
 
 class _CppBuilder:
     language = "cpp"
+    native = True
 
     def plan(self, request: BuildRequest) -> Plan:
         compiler = _native.find_compiler()

@@ -57,6 +57,7 @@ def _find_nvcc() -> str:
 
 class _CudaBuilder:
     language = "cuda"
+    native = True
 
     def plan(self, request: BuildRequest) -> Plan:
         if request.kind != "cuda":

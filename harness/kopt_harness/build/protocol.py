@@ -95,6 +95,11 @@ class Builder(Protocol):
         """Value of ``build.language`` that it serves."""
         ...
 
+    @property
+    def native(self) -> bool:
+        """Whether sources are C or C++: then a binding counts, and tunables are a header."""
+        ...
+
     def plan(self, request: BuildRequest) -> Plan:
         """Find the toolchain and settle every flag.
 

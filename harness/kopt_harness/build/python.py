@@ -45,6 +45,7 @@ def _imports_cutlass(source: SourceFile) -> bool:
 
 class _PythonBuilder:
     language = "python"
+    native = False
 
     def plan(self, request: BuildRequest) -> Plan:
         if not _compiles_ahead(request):

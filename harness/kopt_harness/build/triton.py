@@ -38,6 +38,7 @@ _UNREPRESENTATIVE = (
 
 class _TritonBuilder:
     language = "triton"
+    native = False
 
     def plan(self, request: BuildRequest) -> Plan:
         if request.kind != "cuda":

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ._base import Model
 
-Language = Literal["python", "triton", "cpp", "cuda"]
-"""CuTe DSL solutions are python."""
+Language = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+"""Name of a module of ``kopt_harness.build``; CuTe DSL solutions are python."""
 
 Binding = Literal["tvm-ffi", "torch"]
 

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from ._base import Model
 
-Timer = Literal["cpu", "cupti", "events"]
+Timer = str
+"""Name of a module of ``kopt_harness.bench.timers``."""
 CacheState = Literal["cold", "cold-clean", "warm"]
 
 MIN_SAMPLES_MEDIAN = 3

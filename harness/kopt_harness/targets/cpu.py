@@ -23,6 +23,9 @@ class CpuTarget:
     name: str = "cpu"
     kind: Literal["cpu", "cuda"] = "cpu"
     arch: str | None = None
+    timer: str = "cpu"
+    calls_per_slot: int = 1
+    """Flushing and comparing take tens of milliseconds a call."""
     description: str = "the processor of this machine"
     copy_gbps: Figure | None = None
     peak_tflops: Mapping[str, Figure] = field(default_factory=dict)

@@ -48,6 +48,9 @@ class CudaTarget:
     """Regular expression that the device name must match."""
     compute_capability: tuple[int, int]
     kind: Literal["cpu", "cuda"] = "cuda"
+    timer: str = "cupti"
+    calls_per_slot: int = 5
+    """A checked cold call takes about 3 ms, whatever the solution."""
     copy_gbps: Figure | None = None
     l2_bytes: Figure | None = None
     peak_tflops: Mapping[str, Figure] = field(default_factory=dict)

@@ -55,6 +55,16 @@ class Target(Protocol):
         ...
 
     @property
+    def timer(self) -> str:
+        """Name of the timer that is used unless another is asked for."""
+        ...
+
+    @property
+    def calls_per_slot(self) -> int:
+        """Timed calls in each slot of a paired block, unless the options say otherwise."""
+        ...
+
+    @property
     def description(self) -> str:
         """One phrase for a listing."""
         ...

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kopt_harness.bench.timers import Timer, make_timer
+from kopt_harness.bench.timers import Timer, load_timer, make_timer
 from kopt_harness.build.loading import load
 from kopt_harness.layout import Arena
 from kopt_harness.schema import Definition, Solution
@@ -48,6 +48,7 @@ class Candidate:
             self._device = open_device(request["device_kind"], index=request["device_index"])
             arena = Arena.model_validate(request["arena"])
             self._device.attach(arena, self._arena_fd, request["export"])
+            load_timer(request["timer"])
             self._timer_fields = {name: request[name] for name in ("timer", "cache", "l2_bytes")}
         return self._answer(isolation=self._isolation)
 

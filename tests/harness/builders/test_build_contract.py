@@ -2,19 +2,17 @@
 
 import sys
 from pathlib import Path
-from typing import get_args
 
 import kopt_harness.build
 import pytest
 from kopt_harness.build import Builder, get_builder, list_builders
 from kopt_harness.errors import NotFoundError
 from kopt_harness.proc import run
-from kopt_harness.schema.solution import Language
 
 
-def test_every_language_of_the_schema_has_a_builder() -> None:
-    """No solution that validates is without a builder."""
-    assert {builder.language for builder in list_builders()} >= set(get_args(Language))
+def test_every_language_of_the_contest_has_a_builder() -> None:
+    """A folder listing finds them."""
+    assert {builder.language for builder in list_builders()} >= {"python", "triton", "cpp", "cuda"}
 
 
 @pytest.mark.parametrize("builder", list_builders(), ids=lambda b: b.language)
