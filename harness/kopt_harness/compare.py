@@ -64,6 +64,8 @@ class Pair:
     flags: dict[str, Flag] = field(default_factory=dict)
     """Of B, by code."""
     failure: PairFailure | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Why a workload is not timed, by uuid."""
     flush_bytes: int = 0
     """Written before each timed call, as the blocks say."""
     _warm: set[tuple[str, str]] = field(default_factory=set)
@@ -79,7 +81,7 @@ class Pair:
     def measure(self, workload: Workload, count: int) -> None:
         """Brings a workload to ``count`` blocks, from the ledger where it has them."""
         known = self.blocks.setdefault(workload.uuid, [])
-        while len(known) < count and self.failure is None:
+        while len(known) < count and self.failure is None and workload.uuid not in self.skipped:
             key = f"block/{self.a.sha256[:12]}-{self.b.sha256[:12]}/{workload.uuid}/{len(known)}"
             record = self.ledger.get(key)
             if record is None:
@@ -95,6 +97,9 @@ class Pair:
                 Reason.model_validate(failed["reason"]),
             )
             return
+        if skipped := record.get("skipped"):
+            self.skipped[workload.uuid] = skipped
+            return
         for flag in record["flags"]:
             self.flags[flag["code"]] = Flag.model_validate(flag)
         self.flush_bytes = record["flush_bytes"]
@@ -106,9 +111,10 @@ class Pair:
         current = self.a
         try:
             self.session.bind(workload)
-            for current in (self.a, self.b):
-                self._warm_up(current, workload)
             calls = TimedCalls(self.setting, self.session, workload)
+            for current in (self.a, self.b):
+                if reason := calls.too_slow(self._warm_up(current, workload)):
+                    return {"skipped": f"{current.name}: {reason}"}
             numbers = calls.sets(self.setting.calls_per_slot)
             samples: dict[str, list[int]] = {"a": [], "b": []}
             uuid = self.setting.target.present().uuid
@@ -141,14 +147,26 @@ class Pair:
             "conditions": {"before": before, "after": after},
         }
 
-    def _warm_up(self, solution: Solution, workload: Workload) -> None:
-        """One checked call, so that compilation for new shapes is not timed."""
+    def _warm_up(self, solution: Solution, workload: Workload) -> int:
+        """Checked calls, so that compilation for new shapes is not timed.
+
+        Returns:
+            Wall time of the last of them in nanoseconds; 0 where it has been called before.
+        """
         if (workload.uuid, solution.sha256) in self._warm:
-            return
+            return 0
         self.session.open(solution, self.built[solution.sha256].path)
         number = self.session.sets(next(iter(self.session.generators)), 1)[0]
-        self.session.call(solution.sha256, number, phase="check", timed=False, full=False)
+        wall_ns = 0
+        for _ in range(2):
+            outcome = self.session.call(
+                solution.sha256, number, phase="check", timed=False, full=False
+            )
+            wall_ns = outcome.wall_ns
+            if wall_ns <= self.setting.options.timed_call_s * 1e9:
+                break
         self._warm.add((workload.uuid, solution.sha256))
+        return wall_ns
 
 
 def compare_pair(
@@ -191,13 +209,14 @@ def conclude_comparison(pair: Pair, workloads: Sequence[Workload], look: int) ->
     if pair.failure is not None:
         name = pair.a.name if pair.failure.sha256 == pair.a.sha256 else pair.b.name
         reason = f"{name}: {pair.failure.verdict.value}: {pair.failure.reason.detail}"
-    elif all(len(each) >= 2 for each in blocks):
-        interval = ratio_interval(blocks, confidence)
+    elif (timed := _timed(pair, workloads)) and all(len(each) >= 2 for each in timed):
+        interval = ratio_interval(timed, confidence)
         ratio, ci = interval.ratio, (interval.lo, interval.hi)
         decision = decide(interval, options.margin)
         reason = "" if decision != "ambiguous" else "the interval straddles the margin"
+        reason = "; ".join(filter(None, [reason, *pair.skipped.values()]))
     else:
-        reason = "fewer than two blocks of a workload"
+        reason = "; ".join(pair.skipped.values()) or "fewer than two blocks of a workload"
     rows = [_row(w, b, confidence) for w, b in zip(workloads, blocks, strict=True)]
     return Comparison(
         a=solution_ref(pair.a),
@@ -214,6 +233,11 @@ def conclude_comparison(pair: Pair, workloads: Sequence[Workload], look: int) ->
         b_mean_us=_mean(rows, "b_median_us"),
         workloads=tuple(rows),
     )
+
+
+def _timed(pair: Pair, workloads: Sequence[Workload]) -> list[list[PairedBlock]]:
+    """Blocks of the workloads that are not skipped."""
+    return [pair.blocks.get(w.uuid, []) for w in workloads if w.uuid not in pair.skipped]
 
 
 def _row(
@@ -250,14 +274,15 @@ def _mean(rows: Sequence[WorkloadComparison], name: str) -> float | None:
 
 def _most_uncertain(pair: Pair, workloads: Sequence[Workload], ratio: float) -> list[str]:
     """The workloads that make up most of the variance and are not full."""
-    blocks = [pair.blocks[workload.uuid] for workload in workloads]
+    open_ = [workload for workload in workloads if workload.uuid not in pair.skipped]
+    blocks = _timed(pair, workloads)
     shares = spread(blocks, ratio)
-    ranked = sorted(zip(shares, workloads, blocks, strict=True), key=lambda x: -x[0])
-    half, gathered, chosen = sum(shares) * 0.8, 0.0, []
+    ranked = sorted(zip(shares, open_, blocks, strict=True), key=lambda x: -x[0])
+    most, gathered, chosen = sum(shares) * 0.8, 0.0, []
     for share, workload, taken in ranked:
         if len(taken) < pair.setting.options.blocks_max:
             chosen.append(workload.uuid)
         gathered += share
-        if gathered >= half and chosen:
+        if gathered >= most and chosen:
             break
     return chosen

@@ -129,7 +129,7 @@ def evaluate_workload(
 ) -> WorkloadResult:
     """Checks, and with ``timed`` times, one workload; a fault becomes the verdict."""
     tiers: dict[str, TierResult] = {}
-    trials, timing = 0, None
+    trials, wall_ns, timing = 0, 0, None
     flags: tuple[Flag, ...] = ()
     try:
         session.bind(workload)
@@ -139,8 +139,9 @@ def evaluate_workload(
             outcome = session.call(solution.sha256, number, phase="check", timed=False, full=True)
             tiers = _worse(tiers, outcome)
             trials += 1
+            wall_ns = outcome.wall_ns
         if timed:
-            timing, flags = _time_alone(setting, session, solution, workload)
+            timing, flags = _time_alone(setting, session, solution, workload, wall_ns)
     except CandidateFailedError as error:
         return WorkloadResult(
             uuid=workload.uuid,
@@ -221,9 +222,12 @@ def solution_ref(solution: Solution) -> SolutionRef:
 
 
 def _time_alone(
-    setting: Setting, session: Session, solution: Solution, workload: Workload
+    setting: Setting, session: Session, solution: Solution, workload: Workload, wall_ns: int
 ) -> tuple[Timing, tuple[Flag, ...]]:
+    """Samples of one solution; none where its last call took ``wall_ns`` and that is too long."""
     calls = TimedCalls(setting, session, workload)
+    if reason := calls.too_slow(wall_ns):
+        return calls.untimed(reason), ()
     samples = calls.slot(solution.sha256, setting.options.bench_calls)
     calls.moved_pointers(solution.sha256)
     timing = calls.timing(samples)

@@ -68,7 +68,8 @@ def gate(
         return _result(evaluation, comparison, False, code, evaluation.reasons[0].detail)
     if pair.failure is not None:
         return _result(evaluation, comparison, False, "incumbent-failed", comparison.reason)
-    detail = f"{comparison.decision}, ratio {comparison.ratio:.3f}"
+    ratio = "none" if comparison.ratio is None else f"{comparison.ratio:.3f}"
+    detail = f"{comparison.decision}, ratio {ratio}"
     passed = comparison.decision != "slower"
     return _result(evaluation, comparison, passed, comparison.decision, detail)
 

@@ -39,7 +39,9 @@ class MeasureOptions(Model):
     pool: int = Field(default=3, ge=1)
     """Input sets that timed calls choose from, beside one that was never used before."""
     call_timeout_s: float = Field(default=60.0, gt=0)
-    """One call of a candidate."""
+    """One call of a candidate; at least twenty times what the reference takes."""
+    timed_call_s: float = Field(default=10.0, gt=0)
+    """A workload on which one call takes longer is checked, but not timed."""
     judge_timeout_s: float = Field(default=300.0, gt=0)
     """One request to the judge: drawing inputs, a reference, a comparison."""
     build_timeout_s: float = Field(default=300.0, gt=0)

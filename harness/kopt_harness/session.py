@@ -60,8 +60,8 @@ class CallOutcome(NamedTuple):
 
     ns: int | None
     """The candidate's claim; None where the call was not timed."""
-    wall_ns: int | None
-    """The same by the orchestrator's clock, with one message in each direction."""
+    wall_ns: int
+    """The call by the orchestrator's clock, with one message in each direction."""
     details: dict[str, Any]
     """What the timer says beside the span."""
     tiers: dict[str, TierResult]
@@ -90,6 +90,7 @@ class Session:
         self._workload: Workload | None = None
         self._sets: dict[str, dict[str, list[int]]] = {}
         self._pools = PoolMemory()
+        self._reference_s = 0.0
         self._had_unused = False
         self._closed_phases_ns: dict[str, int] = {}
         self.generators: dict[str, str] = {}
@@ -140,6 +141,7 @@ class Session:
             self._ask_judge("workload", uuid=workload.uuid, axes=workload.axes)
             self._workload = workload
             self._had_unused = False
+            self._reference_s = 0.0
 
     def sets(self, generator: str, count: int, *, reference: bool = True) -> list[int]:
         """The first ``count`` sets of a generator on the current workload.
@@ -161,6 +163,7 @@ class Session:
         if answer["invalid"]:
             reason = Reason.model_validate(answer["invalid"])
             raise CandidateFailedError(Verdict.INVALID, "check", reason)
+        self._reference_s = max(self._reference_s, answer["reference_s"])
         return int(answer["set"])
 
     def renew(self) -> None:
@@ -278,7 +281,7 @@ class Session:
         assert self._workload is not None
         places = dict.fromkeys(self._arena.by_name(), 0)
         refilled = self._ask_judge("refill", set=number, shifts=places)
-        timeout_s = self._setting.options.call_timeout_s * 4
+        timeout_s = self._call_timeout_s() * 4
         return self._ask_candidate(
             sha256,
             "bench",
@@ -304,22 +307,24 @@ class Session:
         own = sum(shape.nbytes for shape in inputs if shape.name not in static)
         return own + sum(shape.numel * _EXPECTED_ITEM_BYTES for shape in outputs)
 
+    def _call_timeout_s(self) -> float:
+        return max(self._setting.options.call_timeout_s, 20 * self._reference_s)
+
     def _timed_call(
         self, sha256: str, phase: Phase, fields: dict[str, Any]
-    ) -> tuple[dict[str, Any], int | None]:
-        timeout_s = self._setting.options.call_timeout_s
+    ) -> tuple[dict[str, Any], int]:
+        timeout_s = self._call_timeout_s()
         client = self._candidates[sha256]
-        if not fields["timed"]:
-            return self._ask_candidate(sha256, phase, "call", timeout_s, **fields), None
         try:
             client.send("call", **fields)
-            client.answer(timeout_s=timeout_s, expect="flushed")
+            if fields["timed"]:
+                client.answer(timeout_s=timeout_s, expect="flushed")
             start_ns = time.perf_counter_ns()
             answer = client.answer(timeout_s=timeout_s)
         except WorkerFailedError as error:
             raise self._verdict_of(sha256, phase, error) from error
         wall_ns = time.perf_counter_ns() - start_ns
-        self.flush_bytes = answer["flush_bytes"]
+        self.flush_bytes = answer.get("flush_bytes", self.flush_bytes)
         return answer, wall_ns
 
     def _verify(self, number: int, phase: Phase, *, full: bool) -> dict[str, TierResult]:

@@ -51,7 +51,6 @@ class TimedCalls:
         for number in chosen:
             outcome = self._session.call(sha256, number, phase="bench", timed=True, full=False)
             assert outcome.ns is not None
-            assert outcome.wall_ns is not None
             if outcome.details.get("launches") == 0:
                 reason = Reason(
                     code="no-device-activity",
@@ -96,6 +95,17 @@ class TimedCalls:
                 full=True,
                 shifts=self._session.random_shifts(some=some),
             )
+
+    def too_slow(self, wall_ns: int) -> str:
+        """Why a workload is not timed, given what one call took; empty where it is."""
+        limit_s = self._setting.options.timed_call_s
+        if wall_ns <= limit_s * 1e9:
+            return ""
+        return f"one call takes {wall_ns / 1e9:.1f} s, more than the {limit_s:g} s allowed"
+
+    def untimed(self, reason: str) -> Timing:
+        """No samples, and why."""
+        return self.timing([]).model_copy(update={"reason": reason})
 
     def timing(self, samples_ns: list[int]) -> Timing:
         """The samples with everything that must travel with them."""

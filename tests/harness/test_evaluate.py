@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from kopt_harness.catalog import Catalog
+from kopt_harness.compare import Pair, compare_pair
 from kopt_harness.evaluate import evaluate
 from kopt_harness.ledger import DictLedger
 from kopt_harness.pack import pack
@@ -200,6 +201,29 @@ def test_a_call_that_never_returns_times_out(
         ).verdict
         == Verdict.PASS
     )
+
+
+def test_a_call_over_the_wall_budget_is_checked_and_not_timed(
+    setting, session, workloads, make_solution, honest
+) -> None:
+    """The timing is null with its reason, alone and in a pair, and the verdict stays."""
+    options = setting.options.model_copy(update={"timed_call_s": 1e-6})
+    strict = Setting(setting.catalog, setting.target, options)
+    solution = make_solution(honest)
+    evaluation = evaluate(
+        strict, solution, workloads[:1], DictLedger(), timed=True, session=session
+    )
+    timing = evaluation.workloads[0].timing
+    assert evaluation.verdict == Verdict.PASS
+    assert timing is not None
+    assert timing["median_us"] is None
+    assert "more than the" in timing["reason"]
+    session.discard(solution.sha256)
+    pair = Pair.of(strict, session, DictLedger(), solution, solution)
+    comparison = compare_pair(pair, workloads[:1])
+    assert comparison.decision == "ambiguous"
+    assert comparison.ratio is None
+    assert "more than the" in comparison.reason
 
 
 def test_a_build_that_fails_says_why(setting, workloads, gdn_decode, make_solution) -> None:

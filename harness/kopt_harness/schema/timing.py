@@ -25,6 +25,8 @@ class Timing(Model):
     """In the order in which they were taken."""
     flush_bytes: int = 0
     """Written before each call; 0 when warm."""
+    reason: str = ""
+    """Why there are no samples; empty where there are."""
     conditions: dict[str, Any] = {}
     """Clocks, temperature, throttle reasons, GPU UUID, where they can be read."""
 
@@ -51,6 +53,8 @@ class Timing(Model):
         """The JSON form, with the estimates or the reason why there are none."""
         data = self.model_dump(mode="json")
         data |= {"n": self.n, "median_us": self.median_us, "p95_us": self.p95_us}
-        if self.median_us is None:
+        if self.median_us is None and not self.reason:
             data["reason"] = f"{self.n} samples, at least {MIN_SAMPLES_MEDIAN} needed"
+        elif not self.reason:
+            del data["reason"]
         return data

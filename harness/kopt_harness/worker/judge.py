@@ -105,7 +105,8 @@ class Judge:
                         self._definition, chosen.values, expected, self._comparator
                     )
                     self._discriminates = invalid is None
-        return self._answer(set=number, invalid=invalid and invalid.model_dump())
+        answer = self._answer(set=number, invalid=invalid and invalid.model_dump())
+        return answer | {"reference_s": answer["phases"].get("reference", 0) / 1e9}
 
     def refill(self, request: dict[str, Any]) -> dict[str, Any]:
         """Writes a set into the arena, at its places, and poisons the outputs."""
