@@ -132,7 +132,7 @@ def test_every_set_passes_timed_or_not_and_wherever_it_lies(warm, good, workload
     for generator in warm.generators:
         (number,) = warm.sets(generator, 1)
         outcome = warm.call(good, number, phase="check", timed=False, full=True)
-        assert (outcome.ns, outcome.wall_ns) == (None, None)
+        assert outcome.ns is None
         assert outcome.tiers["strict"].verdict == "pass"
         kind = warm.generators[generator]
         assert outcome.tiers["contest"].verdict == ("pass" if kind == "contest" else "n/a")
