@@ -273,16 +273,21 @@ def _mean(rows: Sequence[WorkloadComparison], name: str) -> float | None:
 
 
 def _most_uncertain(pair: Pair, workloads: Sequence[Workload], ratio: float) -> list[str]:
-    """The workloads that make up most of the variance and are not full."""
+    """The workloads that make up most of the variance and are not full.
+
+    None where what is left to gain is small: another look would cost more than it tells.
+    """
     open_ = [workload for workload in workloads if workload.uuid not in pair.skipped]
     blocks = _timed(pair, workloads)
     shares = spread(blocks, ratio)
     ranked = sorted(zip(shares, open_, blocks, strict=True), key=lambda x: -x[0])
     most, gathered, chosen = sum(shares) * 0.8, 0.0, []
+    reducible = 0.0
     for share, workload, taken in ranked:
         if len(taken) < pair.setting.options.blocks_max:
             chosen.append(workload.uuid)
+            reducible += share
         gathered += share
         if gathered >= most and chosen:
             break
-    return chosen
+    return chosen if reducible >= 0.1 * sum(shares) else []

@@ -10,6 +10,8 @@ of them refilled, poisoned and compared as well, and calls with moved pointers a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any
 
 from kopt_harness.build import build_in_worker
 from kopt_harness.ledger import Ledger
@@ -34,6 +36,9 @@ from kopt_harness.timed import TimedCalls
 __all__ = ["Progress", "build", "conclude", "evaluate", "evaluate_workload", "solution_ref"]
 
 Progress = Callable[[Workload, WorkloadResult], None]
+
+_ONE_WRITER = Lock()
+"""Sessions of a sweep run in threads; the first of them records."""
 
 MAX_DEATHS = 3
 """After so many crashes and timeouts a solution gets no further workload."""
@@ -76,7 +81,7 @@ def evaluate(
     try:
         deaths = 0
         for workload in workloads:
-            key = f"{'bench' if timed else 'check'}/{solution.sha256[:12]}/{workload.uuid}"
+            key = _unit(setting, solution, workload, timed=timed, stress_sets=stress_sets)
             recorded = ledger.get(key)
             if recorded is None:
                 result = evaluate_workload(
@@ -97,10 +102,35 @@ def evaluate(
             deaths += result.verdict in (Verdict.CRASH, Verdict.TIMEOUT)
             if deaths >= MAX_DEATHS:
                 break
-        return conclude(setting, solution, results, isolation=session.isolation)
+        isolation = in_force(ledger, solution, session)
+        return conclude(setting, solution, results, isolation=isolation)
     finally:
         if own:
             session.close()
+
+
+def _unit(
+    setting: Setting,
+    solution: Solution,
+    workload: Workload,
+    *,
+    timed: bool,
+    stress_sets: int | None,
+) -> str:
+    """Ledger key: what a result depends on beside the environment."""
+    what = "bench" if timed else "check"
+    sets = f"{setting.options.trials}+{'all' if stress_sets is None else stress_sets}"
+    return f"{what}/{solution.sha256[:12]}/{workload.uuid}/{sets}"
+
+
+def in_force(ledger: Ledger, solution: Solution, session: Session) -> dict[str, Any]:
+    """The isolation of the session, or of the one that the recorded results come from."""
+    key = f"isolation/{solution.sha256[:12]}"
+    with _ONE_WRITER:
+        known = ledger.get(key)
+        if known is None and session.isolation:
+            ledger.put(key, session.isolation)
+    return known or session.isolation
 
 
 def build(setting: Setting, solution: Solution) -> BuildResult:
@@ -192,7 +222,7 @@ def conclude(
     solution: Solution,
     results: Sequence[WorkloadResult],
     *,
-    isolation: dict[str, object],
+    isolation: dict[str, Any],
 ) -> Evaluation:
     """The evaluation over all workloads."""
     verdict = Verdict.combine(result.verdict for result in results)
@@ -211,7 +241,7 @@ def conclude(
         reasons=reasons if verdict != Verdict.PASS else (),
         flags=tuple(flags.values()),
         workloads=tuple(results),
-        isolation=dict(isolation),
+        isolation=isolation,
         environment=setting.environment,
     )
 

@@ -9,6 +9,7 @@ untrusted code in a worker adds a subreaper or a PID namespace.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import selectors
 import signal
@@ -22,10 +23,11 @@ from typing import IO
 
 import psutil
 
-__all__ = ["Completed", "Worker", "run", "start"]
+__all__ = ["Completed", "Worker", "die_with_parent", "run", "start"]
 
 _CHUNK_BYTES = 65536
 _POLL_S = 0.05
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,21 @@ def run(
         timed_out=not ended,
         truncated=any(capture.truncated for capture in captures.values()),
     )
+
+
+def die_with_parent(parent_pid: int) -> bool:
+    """Asks the kernel to kill this process when the one that started it ends.
+
+    Returns:
+        Whether it will.
+
+    Raises:
+        SystemExit: The parent has ended already.
+    """
+    status: int = ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        raise SystemExit("the orchestrator is gone")
+    return status == 0
 
 
 class Worker:

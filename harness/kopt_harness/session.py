@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from kopt_harness.errors import InfraError, UnavailableError
+from kopt_harness.errors import InfraError, KoptError, UnavailableError
 from kopt_harness.layout import Arena
 from kopt_harness.pools import PoolMemory
 from kopt_harness.schema import (
@@ -209,10 +209,11 @@ class Session:
             )
         except WorkerFailedError as error:
             self.discard(solution.sha256)
-            if error.kind == "unavailable":
-                raise _unavailable(error) from error
+            if error.kind in ("unavailable", "infra"):
+                raise _machine(error) from error
             raise _infra("the candidate process could not be started", error) from error
         self.isolation["candidate"] = opened["isolation"]
+        self.flush_bytes = opened["flush_bytes"]
         self._ask_candidate(solution.sha256, "load", "load", _LOAD_TIMEOUT_S, build=build_path)
 
     def discard(self, sha256: str) -> None:
@@ -324,7 +325,6 @@ class Session:
         except WorkerFailedError as error:
             raise self._verdict_of(sha256, phase, error) from error
         wall_ns = time.perf_counter_ns() - start_ns
-        self.flush_bytes = answer.get("flush_bytes", self.flush_bytes)
         return answer, wall_ns
 
     def _verify(self, number: int, phase: Phase, *, full: bool) -> dict[str, TierResult]:
@@ -364,11 +364,11 @@ class Session:
 
     def _verdict_of(
         self, sha256: str, phase: Phase, error: WorkerFailedError
-    ) -> CandidateFailedError | UnavailableError:
+    ) -> CandidateFailedError | KoptError:
         """A dead or failing process is not used again."""
         self.discard(sha256)
-        if error.kind == "unavailable":
-            return _unavailable(error)
+        if error.kind in ("unavailable", "infra"):
+            return _machine(error)
         verdict = Verdict.TIMEOUT if error.kind == "timeout" else Verdict.CRASH
         code = {"timeout": "no-answer", "crash": "process-ended"}.get(error.kind, "exception")
         return CandidateFailedError(verdict, phase, Reason(code=code, detail=error.detail))
@@ -433,5 +433,8 @@ def _infra(what: str, error: WorkerFailedError) -> InfraError:
     return InfraError(f"{what}: {error.detail}", hint="try again; kopt doctor checks the machine")
 
 
-def _unavailable(error: WorkerFailedError) -> UnavailableError:
+def _machine(error: WorkerFailedError) -> KoptError:
+    """What the worker, not the candidate's code, says of this machine."""
+    if error.kind == "infra":
+        return InfraError(error.detail, hint="try again; kopt doctor checks the machine")
     return UnavailableError(error.detail, hint="kopt doctor says what this machine has")

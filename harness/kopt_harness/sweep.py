@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 import psutil
 
 from kopt_harness.compare import Pair, compare_pair
-from kopt_harness.evaluate import MAX_DEATHS, Progress, conclude, evaluate
+from kopt_harness.evaluate import MAX_DEATHS, Progress, conclude, evaluate, in_force
 from kopt_harness.layout import Arena
 from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
@@ -126,7 +126,8 @@ def _visit(pair: Pair, workloads: Sequence[Workload], progress: Progress | None)
                 break
             if set(verdicts) == {Verdict.PASS} and pair.failure is None:
                 pair.measure(workload, setting.options.blocks_min)
-    evaluation = conclude(setting, candidate, results, isolation=pair.session.isolation)
+    isolation = in_force(pair.ledger, candidate, pair.session)
+    evaluation = conclude(setting, candidate, results, isolation=isolation)
     return with_pair(evaluation, pair)
 
 

@@ -138,7 +138,8 @@ def test_every_set_passes_timed_or_not_and_wherever_it_lies(warm, good, workload
         assert outcome.tiers["contest"].verdict == ("pass" if kind == "contest" else "n/a")
         moved = warm.random_shifts(some=True)
         outcome = warm.call(good, number, phase="bench", timed=True, full=True, shifts=moved)
-        assert 0 < outcome.ns <= outcome.wall_ns
+        # The clocks start on either side of a message, so the claim may be a little larger.
+        assert 0 < outcome.ns <= outcome.wall_ns + 2_000_000
     assert warm.flush_bytes > 0
 
 
@@ -217,10 +218,8 @@ def test_a_cache_state_that_cannot_be_made_is_unavailable(
     before = workers()
     with Session(other, gdn_decode, workloads) as session:
         session.bind(workloads[0])
-        session.open(solution, build(other, solution).path)
-        (number,) = session.sets(next(iter(session.generators)), 1)
         with pytest.raises(UnavailableError, match="cold-clean"):
-            session.call(solution.sha256, number, phase="bench", timed=True, full=False)
+            session.open(solution, build(other, solution).path)
     assert workers() == before
 
 

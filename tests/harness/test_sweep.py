@@ -48,8 +48,10 @@ def test_a_sweep_checks_and_times_everything(quick, workloads, make_solution, ho
     for row in result.evaluation.workloads:
         assert row.timing["n"] == 2 * OPTIONS.blocks_min
 
+    units = ledger.completed()
     again = sweep(quick, good, slow, workloads, ledger)
-    assert not again.evaluation.isolation, "a process was started"
+    assert ledger.completed() == units, "something was measured again"
+    assert again.evaluation.isolation == result.evaluation.isolation != {}
     assert again.comparison == result.comparison
     assert again.evaluation.workloads == result.evaluation.workloads
 
@@ -63,10 +65,12 @@ def test_workers_share_the_workloads_out(catalog, quick, workloads, make_solutio
     assert result.complete
     assert result.comparison is None
     assert uuids(result) == [w.uuid for w in workloads]
-    assert len(ledger.completed()) == len(workloads)
+    checks = [unit for unit in ledger.completed() if unit.startswith("check/")]
+    assert len(checks) == len(workloads)
     # The same ledger with one worker: nothing is left to do.
+    units = ledger.completed()
     again = sweep(quick, solution, None, workloads, ledger)
-    assert not again.evaluation.isolation
+    assert ledger.completed() == units
     assert again.evaluation.workloads == result.evaluation.workloads
 
 
@@ -76,18 +80,20 @@ def test_many_workers_end_when_the_queue_is_empty(
     """Nobody waits for a workload that another one took; all answers are in the ledger."""
     solution = make_solution(honest, name="recorded")
     ledger = DictLedger()
-    row = evaluate(quick, solution, workloads[:1], ledger).workloads[0]
+    stress = quick.options.sweep_stress_sets
+    row = evaluate(quick, solution, workloads[:1], ledger, stress_sets=stress).workloads[0]
     every = catalog.workloads(catalog.resolve("gdn_decode"))
     for workload in every:
         if workload.uuid != row.uuid:
             copy = row.model_copy(update={"uuid": workload.uuid, "axes": workload.axes})
             key = ledger.completed()[0].replace(row.uuid, workload.uuid)
             ledger.put(key, copy.model_dump(mode="json"))
+    units = ledger.completed()
     setting = Setting(catalog, quick.target, OPTIONS.model_copy(update={"workers": 8}))
     for _ in range(20):
         result = sweep(setting, solution, None, every, ledger)
         assert uuids(result) == [w.uuid for w in every]
-        assert not result.evaluation.isolation
+        assert ledger.completed() == units
 
 
 def test_one_wrong_workload_fails_the_sweep_and_ends_timing(

@@ -28,6 +28,7 @@ from .protocol import BuildRequest, Job, Outcome, Plan
 __all__ = ["Answer", "Failure", "Ran", "run_builder_process"]
 
 _ANSWER_BYTES = 16 << 20
+_COMMAND = (sys.executable, "-P", "-m", "kopt_harness.build.worker")
 _LOG_BYTES = 256 << 10
 
 
@@ -68,7 +69,7 @@ def run_builder_process(
     environment["CUDA_VISIBLE_DEVICES"] = ""  # a builder never holds the GPU
     with tempfile.TemporaryFile() as answers:
         done = run(
-            [sys.executable, "-P", "-m", "kopt_harness.build.worker", str(answers.fileno())],
+            [*_COMMAND, str(answers.fileno()), str(os.getpid())],
             timeout_s=timeout_s,
             cwd=staging.build,
             env=environment,

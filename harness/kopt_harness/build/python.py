@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kopt_harness.schema import Artefact, Solution, SourceFile
+from kopt_harness.untrusted import candidate_code
 
 from . import _native
 from ._cubin import CUBIN_FOLDER, kernel_usage
@@ -76,7 +77,8 @@ class _PythonBuilder:
             return Outcome(ok=True, artefacts=(module,), log=f"no axes given: {_HOOK} not called")
         cubins = job.folder / CUBIN_FOLDER
         cubins.mkdir(exist_ok=True)
-        getattr(import_entry(job.folder, solution), _HOOK)(dict(request.axes))
+        with candidate_code():
+            getattr(import_entry(job.folder, solution), _HOOK)(dict(request.axes))
         kernels = (
             usage.artefact(request.gpu_arch)
             for cubin in sorted(cubins.rglob("*.cubin"))

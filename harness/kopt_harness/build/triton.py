@@ -14,6 +14,7 @@ from typing import Any
 
 from kopt_harness.errors import UnavailableError
 from kopt_harness.schema import Artefact, Solution
+from kopt_harness.untrusted import candidate_code
 
 from . import _native
 from ._cubin import CUBIN_FOLDER, kernel_usage
@@ -79,14 +80,17 @@ def _dry_launch(job: Job) -> Outcome:
     launches = install(request.capability)
     notes: list[str] = []
     with dry_cuda(request.capability):
-        entry = import_entry(job.folder, request.solution)
         try:
+            with candidate_code():
+                entry = import_entry(job.folder, request.solution)
             if hasattr(entry, _HOOK):
-                getattr(entry, _HOOK)(dict(request.axes))
+                with candidate_code():
+                    getattr(entry, _HOOK)(dict(request.axes))
             elif request.definition is not None:
                 outputs = spec.destination_passing_style
                 arguments = zero_arguments(request.definition, request.axes, outputs=outputs)
-                getattr(entry, spec.entry_function)(*arguments)
+                with candidate_code():
+                    getattr(entry, spec.entry_function)(*arguments)
             else:
                 notes.append(f"no definition given, and no {_HOOK}(): nothing compiled ahead")
         except TritonError:

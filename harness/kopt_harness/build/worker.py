@@ -1,4 +1,4 @@
-"""The builder process: ``python -P -m kopt_harness.build.worker <descriptor of the answer>``.
+"""The builder process: ``python -P -m kopt_harness.build.worker ANSWER_FD PARENT_PID``.
 
 It holds toolchains and, for languages that compile by running, the candidate's code; never a
 GPU. It knows one staging folder, and not the cache.
@@ -11,6 +11,7 @@ import sys
 import traceback
 
 from kopt_harness.errors import KoptError
+from kopt_harness.proc import die_with_parent
 
 from ._process import Answer, Failure
 from ._registry import get_builder
@@ -22,6 +23,7 @@ __all__ = ["main"]
 def main() -> None:
     """Read a job from standard input, do it, answer."""
     descriptor = int(sys.argv[1])
+    die_with_parent(int(sys.argv[2]))
     os.set_inheritable(descriptor, False)
     answer = _answer(Job.model_validate_json(sys.stdin.buffer.read()))
     data = answer.model_dump_json().encode()

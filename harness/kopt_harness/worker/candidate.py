@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kopt_harness.bench.timers import Timer, load_timer, make_timer
+from kopt_harness.bench.timers import Timer, make_timer
 from kopt_harness.build.loading import load
 from kopt_harness.layout import Arena
 from kopt_harness.schema import Definition, Solution
+from kopt_harness.untrusted import candidate_code
 
 from .devices import Device, open_device
 from .limits import isolate_candidate
@@ -36,8 +37,7 @@ class Candidate:
         self._device: Device
         self._definition: Definition
         self._solution: Solution
-        self._timer: Timer | None = None
-        self._timer_fields: dict[str, Any] = {}
+        self._timer: Timer
         self._function: Any = None
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -48,13 +48,17 @@ class Candidate:
             self._device = open_device(request["device_kind"], index=request["device_index"])
             arena = Arena.model_validate(request["arena"])
             self._device.attach(arena, self._arena_fd, request["export"])
-            load_timer(request["timer"])
-            self._timer_fields = {name: request[name] for name in ("timer", "cache", "l2_bytes")}
-        return self._answer(isolation=self._isolation)
+            self._timer = make_timer(
+                request["timer"],
+                cache=request["cache"],
+                torch_device=self._device.torch_device,
+                l2_bytes=request["l2_bytes"],
+            )
+        return self._answer(isolation=self._isolation, flush_bytes=self._timer.flush_bytes)
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Imports the built solution."""
-        with self._phases("load"):
+        with self._phases("load"), candidate_code():
             self._function = load(Path(request["build"]), self._solution)
         return self._answer()
 
@@ -68,16 +72,11 @@ class Candidate:
         answer: dict[str, Any] = {}
         if request["timed"]:
             with self._phases("flush"):
-                timer = self._open_timer()
-                timer.flush()
+                self._timer.flush()
             self._channel.send("flushed")
             with self._phases("call"):
-                sample = timer.measure(call)
-            answer = {
-                "ns": sample.ns,
-                "details": sample.details,
-                "flush_bytes": timer.flush_bytes,
-            }
+                sample = self._timer.measure(call)
+            answer = {"ns": sample.ns, "details": sample.details}
         else:
             with self._phases("call"):
                 call.run()
@@ -98,17 +97,6 @@ class Candidate:
         with self._phases("profile"):
             found = run_profiler(request["profiler"], call, self._device)
         return self._answer(**found)
-
-    def _open_timer(self) -> Timer:
-        """The timer, from the first timed call on: while it records, no profiler can."""
-        if self._timer is None:
-            self._timer = make_timer(
-                self._timer_fields["timer"],
-                cache=self._timer_fields["cache"],
-                torch_device=self._device.torch_device,
-                l2_bytes=self._timer_fields["l2_bytes"],
-            )
-        return self._timer
 
     def _bind(self, request: dict[str, Any]) -> Call:
         axes, shifts, scalars = request["axes"], request["shifts"], request["scalars"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
-import signal
 from typing import Any
+
+from kopt_harness.proc import die_with_parent
 
 __all__ = ["isolate_candidate", "isolate_judge"]
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 _CLONE_NEWIPC = 0x08000000
@@ -26,7 +26,7 @@ _MAX_FILE_BYTES = 4 << 30
 def isolate_judge(parent_pid: int) -> dict[str, Any]:
     """Dies with the orchestrator, leaves no core, cannot be read by another process."""
     libc = ctypes.CDLL(None, use_errno=True)
-    granted = _common(libc, parent_pid)
+    granted = _common(parent_pid)
     granted["non_dumpable"] = libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
     return granted
 
@@ -34,24 +34,22 @@ def isolate_judge(parent_pid: int) -> dict[str, Any]:
 def isolate_candidate(parent_pid: int) -> dict[str, Any]:
     """Dies with the orchestrator, has no network and gains no privileges."""
     libc = ctypes.CDLL(None, use_errno=True)
-    granted = _common(libc, parent_pid)
+    granted = _common(parent_pid)
     granted["network_namespace"] = libc.unshare(_CLONE_NEWNET) == 0
     granted["ipc_namespace"] = libc.unshare(_CLONE_NEWIPC) == 0
     granted["no_new_privileges"] = libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
     return granted
 
 
-def _common(libc: ctypes.CDLL, parent_pid: int) -> dict[str, Any]:
-    died_with_parent = libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0
-    if os.getppid() != parent_pid:
-        raise SystemExit("the orchestrator is gone")
+def _common(parent_pid: int) -> dict[str, Any]:
+    dies = die_with_parent(parent_pid)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     cap = _MAX_FILE_BYTES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILE_BYTES)
     resource.setrlimit(resource.RLIMIT_FSIZE, (cap, cap))
     return {
         "own_session": os.getsid(0) == os.getpid(),
-        "dies_with_parent": died_with_parent,
+        "dies_with_parent": dies,
         "no_core_dumps": True,
         "max_file_bytes": cap,
         "private_home": True,

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kopt_harness.errors import KoptError
+from kopt_harness.errors import InfraError, KoptError
 
 from .wire import Channel, ChannelClosedError
 
@@ -33,7 +33,8 @@ def serve(channel: Channel, handlers: Mapping[str, Handler]) -> None:
         try:
             answer = handlers[request["type"]](request)
         except KoptError as error:
-            channel.send("error", kind="kopt", message=error.message[:_MAX_ERROR_CHARS])
+            kind = "infra" if isinstance(error, InfraError) else "unavailable"
+            channel.send("error", kind=kind, message=error.message[:_MAX_ERROR_CHARS])
         except ChannelClosedError:
             return
         except BaseException as error:  # noqa: BLE001  the one broad except: the worker border

@@ -10,6 +10,7 @@ from typing import Any
 
 from kopt_harness.check import check_outputs
 from kopt_harness.schema import Definition
+from kopt_harness.untrusted import candidate_code
 
 __all__ = ["BadOutputError", "Call"]
 
@@ -41,7 +42,8 @@ class Call:
 
     def run(self) -> None:
         """Calls the solution; this is what a timer times."""
-        self._returned = self._function(*self._arguments)
+        with candidate_code():
+            self._returned = self._function(*self._arguments)
 
     def deliver(self) -> None:
         """Copies returned tensors into the arena, in stream order.

@@ -32,7 +32,7 @@ class WorkerFailedError(Exception):
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
         self.kind = kind
-        """``crash``, ``timeout``, ``error`` or ``unavailable``."""
+        """``crash``, ``timeout``, ``error``, ``unavailable`` or ``infra``."""
         self.detail = detail
 
 
@@ -111,7 +111,8 @@ class WorkerClient:
         except WireError as error:
             raise self._failed("crash", f"broken protocol: {error}") from error
         if message["type"] == "error":
-            kind = "unavailable" if message.get("kind") == "kopt" else "error"
+            kind = message.get("kind")
+            kind = kind if kind in ("unavailable", "infra") else "error"
             raise WorkerFailedError(kind, str(message.get("message", "")))
         if message["type"] != expect:
             raise self._failed("crash", f"broken protocol: {message['type']!r}, not {expect!r}")

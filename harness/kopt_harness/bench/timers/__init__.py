@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 from kopt_harness.errors import NotFoundError
 
-__all__ = ["Sample", "Timer", "load_timer", "make_timer", "timer_names"]
+__all__ = ["Sample", "Timer", "make_timer", "timer_names"]
 
 
 class Sample(NamedTuple):
@@ -46,17 +45,6 @@ def timer_names() -> tuple[str, ...]:
     return tuple(sorted(name for name in names if not name.startswith("_")))
 
 
-def load_timer(name: str) -> ModuleType:
-    """The module of a timer; load it before candidate code, which may replace the clock.
-
-    Raises:
-        NotFoundError: no file here is called ``name``.
-    """
-    if name not in timer_names():
-        raise NotFoundError(f"no timer {name!r}", hint=f"one of {', '.join(timer_names())}")
-    return importlib.import_module(f"{__name__}.{name}")
-
-
 def make_timer(name: str, *, cache: str, torch_device: str, l2_bytes: int | None) -> Timer:
     """A timer of this process.
 
@@ -64,6 +52,8 @@ def make_timer(name: str, *, cache: str, torch_device: str, l2_bytes: int | None
         NotFoundError: no file here is called ``name``.
         UnavailableError: the timer's library is missing. There is no fallback.
     """
-    create = load_timer(name).create
-    timer: Timer = create(cache=cache, torch_device=torch_device, l2_bytes=l2_bytes)
+    if name not in timer_names():
+        raise NotFoundError(f"no timer {name!r}", hint=f"one of {', '.join(timer_names())}")
+    module = importlib.import_module(f"{__name__}.{name}")
+    timer: Timer = module.create(cache=cache, torch_device=torch_device, l2_bytes=l2_bytes)
     return timer

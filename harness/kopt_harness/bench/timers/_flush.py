@@ -7,8 +7,6 @@ L2 is reset before it (measured 2026-11-29).
 
 from __future__ import annotations
 
-from typing import Any
-
 from kopt_harness.errors import InfraError, UnavailableError
 
 __all__ = ["L2Flush"]
@@ -25,22 +23,24 @@ class L2Flush:
 
         if cache not in ("cold", "cold-clean", "warm"):
             raise UnavailableError(f"no cache state {cache!r}", hint="cold, cold-clean or warm")
-        self._runtime = runtime
-        self._torch: Any = torch
+        # Functions are bound here, before candidate code can replace them.
+        self._reset = runtime.cudaCtxResetPersistingL2Cache
+        self._synchronize = torch.cuda.synchronize
         properties = torch.cuda.get_device_properties(torch_device)
         size = max(int(properties.L2_cache_size), int(l2_bytes or 0))
         self.nbytes = 0 if cache == "warm" else 2 * size
-        self._buffer = torch.zeros(self.nbytes, dtype=torch.uint8, device=torch_device)
+        self._write = torch.zeros(self.nbytes, dtype=torch.uint8, device=torch_device).zero_
         clean_bytes = 4 * self.nbytes if cache == "cold-clean" else 0
-        self._clean = torch.zeros(clean_bytes // 4, dtype=torch.float32, device=torch_device)
+        clean = torch.zeros(clean_bytes // 4, dtype=torch.float32, device=torch_device)
+        self._read = clean.sum if clean_bytes else None
 
     def __call__(self) -> None:
         """Leaves dirty lines of the buffer (``cold``) or clean ones (``cold-clean``)."""
         if self.nbytes:
-            status = self._runtime.cudaCtxResetPersistingL2Cache()[0]
+            status = self._reset()[0]
             if int(status) != 0:
                 raise InfraError(f"the persisting L2 could not be reset: {status!r}")
-            self._buffer.zero_()
-        if self._clean.numel():
-            self._clean.sum()
-        self._torch.cuda.synchronize()
+            self._write()
+        if self._read is not None:
+            self._read()
+        self._synchronize()

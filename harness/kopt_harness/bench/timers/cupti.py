@@ -37,21 +37,22 @@ class CuptiTimer:
         self._cupti = _import_cupti()
         self._flush = flush
         self.flush_bytes = flush.nbytes
-        self._torch: Any = torch
+        # Bound here, before candidate code can replace them.
+        self._synchronize = torch.cuda.synchronize
+        self._launch_marker = torch.zeros(32, device="cuda").add_
         self._seen: list[_Activity] = []
-        self._marker = torch.zeros(32, device="cuda")
+        self._recording = False
         kinds = self._cupti.ActivityKind
         self._kinds = {
             kinds.CONCURRENT_KERNEL: "kernel",
             kinds.MEMCPY: "memcpy",
             kinds.MEMSET: "memset",
         }
-        self._cupti.activity_register_callbacks(self._buffer_requested, self._buffer_completed)
-        for kind in self._kinds:
-            self._cupti.activity_enable(kind)
 
     def flush(self) -> None:
-        """Cold L2, then wait."""
+        """Cold L2, then wait; starts recording at the first call, for no profiler can after it."""
+        if not self._recording:
+            self._record()
         self._flush()
 
     def measure(self, call: Any) -> Sample:
@@ -61,7 +62,7 @@ class CuptiTimer:
         fence_ns = self._cupti.get_timestamp()
         call.run()
         host_ns = self._cupti.get_timestamp() - fence_ns
-        self._torch.cuda.synchronize()
+        self._synchronize()
         end_ns = self._cupti.get_timestamp()
         self._mark()
         self._cupti.activity_flush_all(1)
@@ -75,9 +76,15 @@ class CuptiTimer:
             )
         return _sample([a for a in seen if fence_ns <= a.start_ns <= end_ns], fence_ns, host_ns)
 
+    def _record(self) -> None:
+        self._cupti.activity_register_callbacks(self._buffer_requested, self._buffer_completed)
+        for kind in self._kinds:
+            self._cupti.activity_enable(kind)
+        self._recording = True
+
     def _mark(self) -> None:
-        self._marker.add_(1)
-        self._torch.cuda.synchronize()
+        self._launch_marker(1)
+        self._synchronize()
 
     def _buffer_requested(self) -> tuple[int, int]:
         return _BUFFER_BYTES, 0
