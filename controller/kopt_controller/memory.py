@@ -83,13 +83,19 @@ class Memory(Model):
         return Memory(rounds=(*self.rounds, _remember(run, result)))
 
     def measured(self) -> frozenset[str]:
-        """SHA-256 of every candidate that was ever gated with a verdict of its own."""
-        return frozenset(
+        """SHA-256 of all that was gated with a verdict of its own, or was timed as incumbent."""
+        gated = {
             trial.sha256
             for past in self.rounds
             for trial in past.trials
             if trial.verdict not in (Verdict.INFRA, Verdict.INVALID)
-        )
+        }
+        timed = {
+            past.incumbent
+            for past in self.rounds
+            if any(trial.ratio is not None for trial in past.trials)
+        }
+        return frozenset(gated | timed)
 
     def along(self, direction: str) -> tuple[RoundMemory, ...]:
         """Rounds that went in one direction and had something to measure."""

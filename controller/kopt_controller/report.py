@@ -6,6 +6,7 @@ and for one read from the archive cannot differ. Knows no terminal: the command 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -78,7 +79,11 @@ def _state(state: Mapping[str, Any]) -> tuple[Block, ...]:
 
 def _dominant(signature: Mapping[str, Any]) -> str | None:
     name = signature["dominant_kernel"]
-    return None if name is None else f"{name} {_percent(signature['dominant_share'])}"
+    if name is None:
+        return None
+    # Of a C++ kernel the name alone: its template arguments can fill a screen.
+    plain = re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0] or name
+    return f"{plain} {_percent(signature['dominant_share'])}"
 
 
 def _candidates(candidates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:

@@ -61,7 +61,7 @@ class Run:
         """
         try:
             data = json.loads(self.manifest_path.read_text())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InvalidInputError(
                 f"cannot read the manifest of the run {self.id!r}: {error}",
                 hint="kopt history lists the runs that can be read",

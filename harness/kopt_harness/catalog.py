@@ -8,7 +8,6 @@ folder is data: its ``cost.py`` is pure Python and runs here, its ``reference.py
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +18,7 @@ from pydantic import ValidationError
 from ._invalid import invalid_input
 from .archive import Archive, read_solution
 from .errors import InvalidInputError, NotFoundError
-from .files import read_json, read_text, read_toml
+from .files import parse_json, read_json, read_text, read_toml
 from .pack import Packed, pack
 from .regimes import Cost, Regime, derive_regimes, representatives
 from .root import Root
@@ -28,6 +27,20 @@ from .schema import Definition, Solution, Workload
 __all__ = ["Catalog", "Cost", "Regime"]
 
 _MIN_UUID_PREFIX = 4
+_WORKLOAD_HINT = 'write {"uuid": "...", "axes": {"name": 1}}'
+_FAULTS_OF_CODE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""What a mistake in the Python of a definition raises."""
 
 
 class _CostModel(NamedTuple):
@@ -174,7 +187,14 @@ class Catalog:
             model = _load_cost_model(self.folder(definition) / "cost.py", definition.name)
             self._cost_models[definition.name] = model
         bound = definition.bind(axes)
-        return Cost(int(model.compulsory_bytes(bound)), int(model.flops(bound)))
+        path = self.folder(definition) / "cost.py"
+        try:
+            found = (model.compulsory_bytes(bound), model.flops(bound))
+        except _FAULTS_OF_CODE as error:
+            raise _broken_cost_model(path, f"{type(error).__name__}: {error}") from error
+        if not all(isinstance(value, int) and value >= 0 for value in found):
+            raise _broken_cost_model(path, f"it gives {found[0]!r} bytes and {found[1]!r} FLOPs")
+        return Cost(*found)
 
     def incumbent(self, definition: Definition, target: str) -> Solution | None:
         """The retained solution of a target; None if there is none yet.
@@ -197,6 +217,11 @@ class Catalog:
                 f"{str(path)!r}: [{target}] names no solution", hint='write solution = "NAME"'
             )
         name, sha256 = entry["solution"], entry.get("sha256") or ""
+        if not isinstance(sha256, str):
+            raise InvalidInputError(
+                f"{str(path)!r}: the sha256 of [{target}] is {sha256!r}",
+                hint='write sha256 = "..." with 64 hexadecimal digits, or leave it out',
+            )
         if sha256:
             return self._solution_of(definition, target, name, sha256)
         return self.solution(definition, name).solution
@@ -284,17 +309,19 @@ def _read_workloads(path: Path, definition: Definition) -> list[Workload]:
             )
         uuids.add(workload.uuid)
         workloads.append(workload)
+    if not workloads:
+        raise InvalidInputError(f"{str(path)!r} has no workload", hint=_WORKLOAD_HINT)
     return workloads
 
 
 def _read_workload(line: str, index: int, where: str, definition: Definition) -> Workload:
+    data: Any = parse_json(line, where, "workload")
+    if not isinstance(data, dict) or "index" in data:
+        raise InvalidInputError(f"{where}: not a workload", hint=_WORKLOAD_HINT)
     try:
-        data: Any = json.loads(line)
-        workload = Workload.model_validate({"index": index, **data})
-    except (json.JSONDecodeError, TypeError, ValidationError) as error:
-        raise InvalidInputError(
-            f"{where}: not a workload", hint='write {"uuid": "...", "axes": {"name": 1}}'
-        ) from error
+        workload = Workload.model_validate(data | {"index": index})
+    except ValidationError as error:
+        raise invalid_input(error, where, Workload, hint=_WORKLOAD_HINT) from error
     if set(workload.axes) != set(definition.var_axes):
         raise InvalidInputError(
             f"{where}: binds {sorted(workload.axes)}",
@@ -335,7 +362,10 @@ def _load_cost_model(path: Path, name: str) -> _CostModel:
     assert spec is not None, "a .py file has a loader"
     assert spec.loader is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except _FAULTS_OF_CODE as error:
+        raise _broken_cost_model(path, f"{type(error).__name__}: {error}") from error
     functions = [getattr(module, function, None) for function in _CostModel._fields]
     if not all(callable(function) for function in functions):
         raise InvalidInputError(
@@ -343,3 +373,10 @@ def _load_cost_model(path: Path, name: str) -> _CostModel:
             hint="define compulsory_bytes(axes) and flops(axes)",
         )
     return _CostModel(*functions)  # type: ignore[arg-type]  # checked above
+
+
+def _broken_cost_model(path: Path, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the cost model {str(path)!r} does not work: {why}",
+        hint="compulsory_bytes(axes) and flops(axes) return whole numbers",
+    )

@@ -10,7 +10,7 @@ from typing import Any
 from .atomic import write_atomic
 from .errors import InvalidInputError, NotFoundError
 
-__all__ = ["read_json", "read_text", "read_toml", "write_output"]
+__all__ = ["parse_json", "read_json", "read_text", "read_toml", "write_output"]
 
 
 def read_text(path: Path, what: str = "file") -> str:
@@ -20,11 +20,11 @@ def read_text(path: Path, what: str = "file") -> str:
         NotFoundError: If it does not exist.
         InvalidInputError: If it is a folder, unreadable, or not UTF-8.
     """
-    if not path.exists():
-        raise NotFoundError(f"no {what} at {str(path)!r}", hint="check the path")
-    if not path.is_file():
-        raise InvalidInputError(f"{str(path)!r} is not a file", hint=f"give a {what}")
     try:
+        if not path.exists():
+            raise NotFoundError(f"no {what} at {str(path)!r}", hint="check the path")
+        if not path.is_file():
+            raise InvalidInputError(f"{str(path)!r} is not a file", hint=f"give a {what}")
         return path.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise InvalidInputError(
@@ -43,18 +43,33 @@ def read_json(path: Path, what: str = "JSON file") -> Any:
         NotFoundError: If the file does not exist.
         InvalidInputError: If it is not JSON.
     """
-    text = read_text(path, what)
+    return parse_json(read_text(path, what), repr(str(path)), what)
+
+
+def parse_json(text: str, where: str, what: str) -> Any:
+    """The value that a text spells.
+
+    Raises:
+        InvalidInputError: If it is not JSON, nested too deeply, or has a number too long.
+    """
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        # Half of a surrogate pair can be spelt, but neither printed nor written to a file.
+        json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        raise InvalidInputError(
-            f"{str(path)!r} is not valid JSON (line {error.lineno}: {error.msg})",
-            hint=f"give a {what}",
-        ) from error
+        why = f"is not valid JSON (line {error.lineno}: {error.msg})"
+        raise InvalidInputError(f"{where} {why}", hint=f"give a {what}") from error
     except RecursionError as error:
+        raise InvalidInputError(f"{where} is nested too deeply", hint=f"give a {what}") from error
+    except UnicodeEncodeError as error:
         raise InvalidInputError(
-            f"{str(path)!r} is nested too deeply", hint=f"give a {what}"
+            f"{where} spells half of a surrogate pair", hint=f"give a {what}"
         ) from error
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{where} has a number that is too long", hint=f"give a {what}"
+        ) from error
+    return value
 
 
 def read_toml(path: Path, what: str = "TOML file") -> dict[str, Any]:
@@ -67,7 +82,11 @@ def read_toml(path: Path, what: str = "TOML file") -> dict[str, Any]:
     text = read_text(path, what)
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError as error:
+        raise InvalidInputError(
+            f"{str(path)!r} is nested too deeply", hint=f"give a {what}"
+        ) from error
+    except ValueError as error:  # also a number with more digits than Python reads
         raise InvalidInputError(
             f"{str(path)!r} is not valid TOML: {error}", hint="correct that line"
         ) from error

@@ -214,7 +214,7 @@ def _parse_line(line: bytes, seq: int) -> JournalRecord | None:
     """The record, or None where the line is not a whole record at its place."""
     try:
         data = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(data, dict):
         return None

@@ -14,12 +14,11 @@ from kopt_harness.root import Root
 from kopt_harness.schema import (
     GateResult,
     Profile,
-    ProfiledKernel,
     Solution,
     SweepResult,
     Workload,
 )
-from kopt_harness.session import Session
+from kopt_harness.session import CandidateFailedError, Session
 from kopt_harness.setting import Setting
 from kopt_harness.sweep import sweep
 
@@ -128,6 +127,22 @@ class LocalHarness:
 
     def _profile(self, solution: Solution, workload: Workload) -> Profile:
         self._notify(f"profile: {solution.name}, workload {workload.index}")
+        try:
+            found = self._profiled_call(solution, workload)
+        except CandidateFailedError as error:
+            # Its verdict is for a check; a state can be derived without a profile.
+            note = f"{error.verdict.value} under the profiler: {error.reason.detail}"
+            found = {"total_us": None, "launches": None, "notes": (note,)}
+        return Profile(
+            profiler=self._profiler,
+            solution=solution_ref(solution),
+            target=self.target,
+            uuid=workload.uuid,
+            axes=workload.axes,
+            **found,
+        )
+
+    def _profiled_call(self, solution: Solution, workload: Workload) -> dict[str, Any]:
         session = self._session(solution)
         built = build(self._setting, solution)
         session.bind(workload)
@@ -137,18 +152,7 @@ class LocalHarness:
         session.open(solution, built.path)
         self._profiled.add(solution.sha256)
         number = session.sets(next(iter(session.generators)), 1, reference=False)[0]
-        found = session.profile(solution.sha256, number, self._profiler)
-        return Profile(
-            profiler=self._profiler,
-            solution=solution_ref(solution),
-            target=self.target,
-            uuid=workload.uuid,
-            axes=workload.axes,
-            total_us=found["total_us"],
-            kernels=tuple(ProfiledKernel.model_validate(k) for k in found["kernels"]),
-            launches=found["launches"],
-            notes=tuple(found["notes"]),
-        )
+        return session.profile(solution.sha256, number, self._profiler)
 
 
 def _say_nothing(text: str) -> None:

@@ -17,7 +17,7 @@ class MeasureOptions(Model):
     sweep_stress_sets: int = Field(default=1, ge=0)
     """Stress sets that a sweep checks on each workload, taken in turn out of the definition's
     generators; a check of a few workloads takes one of every generator on each."""
-    seed: int | None = None
+    seed: int | None = Field(default=None, ge=0, lt=1 << 63)
     """A fixed public seed, for debugging only: such results cannot promote."""
     workers: int = Field(default=1, ge=1)
     """Ceiling of worker pairs that check at the same time."""

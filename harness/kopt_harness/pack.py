@@ -41,6 +41,9 @@ __all__ = ["Packed", "load", "pack", "read_tunables", "solution_json", "unpack"]
 MAX_SOURCE_BYTES = 4 * 2**20
 """Largest source; generated tables in real solutions are below 1 MiB."""
 
+MAX_SOLUTION_BYTES = 7 * 2**20
+"""Largest packed solution: it is sent to workers in one frame."""
+
 _NOT_SOURCE = re.compile(
     r"""
     (?!\.\.?$)\..*                          # hidden
@@ -345,6 +348,12 @@ def _build(fields: Mapping[str, Any], where: str) -> Solution:
             error, where, Solution, hint=hint or "see the solution schema of FlashInfer-Bench"
         ) from error
     require_language(solution.spec.language, where)
+    size = len(json.dumps(solution.model_dump(mode="json")))
+    if size > MAX_SOLUTION_BYTES:
+        raise InvalidInputError(
+            f"{where}: packed, the solution has {size} bytes, more than {MAX_SOLUTION_BYTES}",
+            hint="compute large tables when the solution is loaded",
+        )
     return solution
 
 

@@ -27,7 +27,9 @@ from kopt_harness.schema import (
     Workload,
 )
 from kopt_harness.setting import Setting
+from kopt_harness.worker.claims import CallClaim, ProfileClaim, read_claim
 from kopt_harness.worker.spawn import WorkerClient, WorkerFailedError, arena_file
+from kopt_harness.worker.wire import WireError
 
 __all__ = ["CallOutcome", "CandidateFailedError", "Session"]
 
@@ -254,11 +256,11 @@ class Session:
             "scalars": refilled["scalars"],
             "timed": timed,
         }
-        answer, wall_ns = self._timed_call(sha256, phase, fields)
-        if "bad_output" in answer:
-            self._blame(Verdict.FAIL, phase, "bad-output", answer["bad_output"])
+        claim, wall_ns = self._timed_call(sha256, phase, fields)
+        if claim.bad_output is not None:
+            self._blame(Verdict.FAIL, phase, "bad-output", claim.bad_output)
         tiers = self._verify(number, phase, full=full)
-        return CallOutcome(answer.get("ns"), wall_ns, answer.get("details", {}), tiers)
+        return CallOutcome(claim.ns, wall_ns, claim.details.model_dump(exclude_none=True), tiers)
 
     def random_shifts(self, *, some: bool) -> dict[str, int]:
         """A new place for every tensor, or with ``some`` for a random part of them."""
@@ -283,7 +285,7 @@ class Session:
         places = dict.fromkeys(self._arena.by_name(), 0)
         refilled = self._ask_judge("refill", set=number, shifts=places)
         timeout_s = self._call_timeout_s() * 4
-        return self._ask_candidate(
+        answer = self._ask_candidate(
             sha256,
             "bench",
             "profile",
@@ -293,6 +295,10 @@ class Session:
             scalars=refilled["scalars"],
             profiler=profiler,
         )
+        try:
+            return read_claim(ProfileClaim, answer).model_dump(mode="json")
+        except WireError as error:
+            raise self._broken(sha256, "bench", error) from error
 
     def _forget(self, uuid: str) -> None:
         self._sets.pop(uuid, None)
@@ -313,7 +319,7 @@ class Session:
 
     def _timed_call(
         self, sha256: str, phase: Phase, fields: dict[str, Any]
-    ) -> tuple[dict[str, Any], int]:
+    ) -> tuple[CallClaim, int]:
         timeout_s = self._call_timeout_s()
         client = self._candidates[sha256]
         try:
@@ -322,10 +328,15 @@ class Session:
                 client.answer(timeout_s=timeout_s, expect="flushed")
             start_ns = time.perf_counter_ns()
             answer = client.answer(timeout_s=timeout_s)
+            wall_ns = time.perf_counter_ns() - start_ns
+            claim = read_claim(CallClaim, answer)
+            if fields["timed"] and not claim.is_time:
+                raise WireError(f"a call of {claim.ns!r} ns")
         except WorkerFailedError as error:
             raise self._verdict_of(sha256, phase, error) from error
-        wall_ns = time.perf_counter_ns() - start_ns
-        return answer, wall_ns
+        except WireError as error:
+            raise self._broken(sha256, phase, error) from error
+        return claim, wall_ns
 
     def _verify(self, number: int, phase: Phase, *, full: bool) -> dict[str, TierResult]:
         answer = self._ask_judge("verify", set=number, full=full)
@@ -365,20 +376,29 @@ class Session:
     def _verdict_of(
         self, sha256: str, phase: Phase, error: WorkerFailedError
     ) -> CandidateFailedError | KoptError:
-        """A dead or failing process is not used again."""
+        """A dead or failing process is not used again.
+
+        Candidate code can send what it likes, so that it cannot blame the machine for its own
+        faults, only a GPU's timer is believed: it may lose records.
+        """
         self.discard(sha256)
-        if error.kind in ("unavailable", "infra"):
+        if error.kind == "infra" and self._setting.target.kind != "cpu":
             return _machine(error)
         verdict = Verdict.TIMEOUT if error.kind == "timeout" else Verdict.CRASH
         code = {"timeout": "no-answer", "crash": "process-ended"}.get(error.kind, "exception")
         return CandidateFailedError(verdict, phase, Reason(code=code, detail=error.detail))
+
+    def _broken(self, sha256: str, phase: Phase, error: WireError) -> Exception:
+        """What came from a candidate process is not of the form that it must have."""
+        failed = WorkerFailedError("crash", f"candidate: broken protocol: {error}")
+        return self._verdict_of(sha256, phase, failed)
 
     def _ask_judge(self, type_: str, **fields: Any) -> dict[str, Any]:
         judge = self._open_judge()
         try:
             return judge.request(type_, timeout_s=self._setting.options.judge_timeout_s, **fields)
         except WorkerFailedError as error:
-            raise _infra("the judge failed", error) from error
+            raise _judge_failed("the judge failed", error) from error
 
     def _open_judge(self) -> WorkerClient:
         if self._judge is None:
@@ -398,7 +418,7 @@ class Session:
                     ),
                 )
             except WorkerFailedError as error:
-                raise _infra("the judge could not be started", error) from error
+                raise _judge_failed("the judge could not be started", error) from error
             self._export = opened["export"]
             self.generators = opened["generators"]
             self.isolation["judge"] = opened["isolation"]
@@ -431,6 +451,14 @@ def _timed_phase(
 
 def _infra(what: str, error: WorkerFailedError) -> InfraError:
     return InfraError(f"{what}: {error.detail}", hint="try again; kopt doctor checks the machine")
+
+
+def _judge_failed(what: str, error: WorkerFailedError) -> KoptError:
+    """No candidate code runs there: what it says of the machine or the definition is so."""
+    if error.kind == "unavailable":
+        hint = "see kernels/README.md for a definition, kopt doctor for this machine"
+        return UnavailableError(f"{what}: {error.detail}", hint=hint)
+    return _infra(what, error)
 
 
 def _machine(error: WorkerFailedError) -> KoptError:

@@ -6,7 +6,9 @@ together: it defines ``register(app)``. To add a command, add a module.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -16,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 from kopt_harness import __version__
-from kopt_harness.errors import KoptError, UsageError
+from kopt_harness.errors import InfraError, InvalidInputError, KoptError, UsageError
 from typer.core import TyperGroup
 
 from ._common import PANELS, AppState, discard_stdout, emit, report_error
@@ -26,6 +28,20 @@ __all__ = ["build_app", "main"]
 _GLOBAL_FLAGS = frozenset({"--json", "--version", "--quiet", "--verbose"})
 _GLOBAL_OPTIONS = frozenset({"--root", "--config"})
 _INTERRUPTED = 130
+_FILE_ERRORS = frozenset(
+    {
+        errno.EACCES,
+        errno.EEXIST,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+"""Of a path that the user, not the machine, can put right."""
 
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 """``ClickException`` of the parser that typer uses: its own copy of click, or click itself."""
@@ -39,13 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     given = sys.argv[1:] if argv is None else argv
     as_json = "--json" in takewhile(lambda argument: argument != "--", given)
+    for stream in (sys.stdout, sys.stderr):
+        # A path may hold bytes that are no text, and a terminal may not have every letter.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         arguments = hoist_globals(given)
         result = build_app()(arguments, prog_name="kopt", standalone_mode=False)
         sys.stdout.flush()
-    except KoptError as error:
-        report_error(error, as_json=as_json)
-        return error.exit_code
     except _ParserError as error:
         return _report_parser_error(error, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
@@ -53,6 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         discard_stdout()
         return 0
+    except (KoptError, OSError) as error:
+        problem = error if isinstance(error, KoptError) else _refusal(error)
+        report_error(problem, as_json=as_json)
+        return problem.exit_code
     if result == _INTERRUPTED:  # what newer parsers make of a KeyboardInterrupt
         return _report_interrupt(as_json=as_json)
     return result if isinstance(result, int) else 0
@@ -147,6 +168,16 @@ def _globals(
             raise UsageError("no command was given", hint="kopt --help lists the commands")
         sys.stdout.write(ctx.get_help() + "\n")
         raise typer.Exit
+
+
+def _refusal(error: OSError) -> KoptError:
+    """What the operating system refused: a file that the user can put right, or the machine."""
+    place = f"{str(error.filename)!r}: " if error.filename else ""
+    message = f"{place}{error.strerror or error}"
+    if error.errno in _FILE_ERRORS:
+        hint = "name a place that can be read and written"
+        return InvalidInputError(message, hint=hint)
+    return InfraError(message, hint="kopt doctor shows what this machine has")
 
 
 def _report_interrupt(*, as_json: bool) -> int:

@@ -161,13 +161,21 @@ def emit(state: AppState, document: Mapping[str, Any], human: Callable[[Console]
         if state.json:
             whole = {"schema": SCHEMA, **document}
             indent = 2 if sys.stdout.isatty() else None
-            text = json.dumps(whole, indent=indent, ensure_ascii=False, allow_nan=False)
-            sys.stdout.write(text + "\n")
+            sys.stdout.write(_json(whole, indent=indent) + "\n")
         else:
             human(_console(sys.stdout))
         sys.stdout.flush()
     except BrokenPipeError:
         discard_stdout()
+
+
+def _json(document: Mapping[str, Any], indent: int | None = None) -> str:
+    text = json.dumps(document, indent=indent, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:  # a terminal's encoding, or bytes of a path that are no UTF-8
+        return json.dumps(document, indent=indent)
+    return text
 
 
 def discard_stdout() -> None:
@@ -193,7 +201,7 @@ def report_error(error: KoptError, *, as_json: bool) -> None:
     hint = " ".join(error.hint.split()) or "kopt --help lists the commands"
     if as_json:
         document = {"schema": SCHEMA, "error": message, "hint": hint}
-        sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+        sys.stdout.write(_json(document) + "\n")
     else:
         sys.stderr.write(f"error: {message}\nhint: {hint}\n")
 
@@ -344,8 +352,8 @@ def pick_workloads(
         selectors: Values of the option; several may stand in one, separated by commas.
         default: Selector used without the option.
     """
-    given = [part for value in selectors or () for part in value.split(",") if part]
-    return state.catalog.select(definition, given or [default])
+    given = [part.strip() for value in selectors or [default] for part in value.split(",")]
+    return state.catalog.select(definition, given)
 
 
 def _table() -> Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,6 +88,8 @@ def sweep(
     from kopt_harness.journal import Journal
     from kopt_harness.schema import Verdict
 
+    from ..campaign import interruptible
+
     state = state_of(ctx)
     if executor != "local":
         raise UnavailableError(f"the executor {executor!r} is not here", hint="use local")
@@ -98,10 +102,12 @@ def sweep(
     _require_fresh(folder, resume=resume)
     documents: list[dict[str, Any]] = []
     results: list[SweepResult] = []
-    with Journal(folder / "journal.jsonl") as journal:
+    again = f"kopt sweep with the same arguments, --out-dir {folder} and --resume"
+    with Journal(folder / "journal.jsonl") as journal, interruptible("the sweep", again):
+        ledger = journal.scoped(_scope(setting))
         for resolved, packed in chosen:
             workloads = pick_workloads(state, resolved, workload, default="all")
-            one = _Sweep(state, setting, resolved, packed, workloads, journal)
+            one = _Sweep(state, setting, resolved, packed, workloads, ledger)
             result = one.run(timed=not correctness_only, retries=RETRIES if retry else 0)
             results.append(result)
             documents.append(one.document(result, peers.get(resolved.name)))
@@ -112,6 +118,19 @@ def sweep(
         lambda console: _print(console, results),
     )
     raise typer.Exit(exit_code(Verdict.combine(r.evaluation.verdict for r in results)))
+
+
+def _scope(setting: Setting) -> str:
+    """Beginning of the keys of results that may stand beside each other."""
+    options = setting.options
+    same = [
+        setting.environment["epoch"],
+        setting.timer,
+        options.cache,
+        setting.calls_per_slot,
+        options.seed,
+    ]
+    return hashlib.sha256(json.dumps(same).encode()).hexdigest()[:12]
 
 
 class _Sweep:

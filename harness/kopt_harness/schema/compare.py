@@ -25,7 +25,7 @@ class WorkloadComparison(Model):
     a_median_us: float | None
     b_median_us: float | None
     ratio: float | None
-    """Median of B over median of A; below 1, B is faster. Null without samples."""
+    """Mean of B over mean of A; below 1, B is faster. Null without samples."""
     ci: tuple[float, float] | None
     n: int
     """Number of paired blocks."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -46,12 +46,19 @@ ITEM_BYTES: dict[str, int] = {
 """Bytes of one element, by dtype name."""
 
 
+Extent = Annotated[int, Field(strict=True, ge=0, le=1 << 40)]
+"""How long an axis is."""
+
+Tolerance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""An error that is accepted."""
+
+
 class Axis(Model):
     """One named dimension."""
 
     type: Literal["const", "var"]
     """``const`` axes have a value, ``var`` axes are bound by a workload."""
-    value: int | None = None
+    value: Extent | None = None
     """Extent of a ``const`` axis."""
     description: str = ""
 
@@ -94,18 +101,18 @@ class TensorShape(Model):
 class ContestTolerance(Model):
     """The FlashInfer-Bench rule: an element fails if both errors exceed."""
 
-    atol: float = 1e-2
+    atol: Tolerance = 1e-2
     """Absolute error, in units of the output."""
-    rtol: float = 1e-2
+    rtol: Tolerance = 1e-2
     """Relative error, dimensionless."""
-    required_matched_ratio: float = 1.0
+    required_matched_ratio: float = Field(default=1.0, ge=0, le=1)
     """Least share of elements that must not fail."""
 
 
 class StrictBound(Model):
     """How far an honest implementation may be from the high-precision reference."""
 
-    rel: float
+    rel: Tolerance
     """Largest relative error of a row (last axis) in the 2-norm; 0 means exact."""
     source: str
     """Where the number comes from: an honest implementation's own error, times what."""
@@ -152,6 +159,11 @@ class Definition(Model):
             raise ValueError("an output must be a tensor")
         if set(self.kopt.strict) != set(self.outputs):
             raise ValueError("kopt.strict must have one bound for each output")
+        if not self.outputs or set(self.inputs) & set(self.outputs):
+            raise ValueError("inputs and outputs have distinct names, and there is an output")
+        fixed = set(self.kopt.regime_axes) - set(self.var_axes)
+        if fixed:
+            raise ValueError(f"kopt.regime_axes names no var axis: {sorted(fixed)}")
         unknown = set(self.kopt.static_inputs) - set(self.inputs)
         if unknown:
             raise ValueError(f"kopt.static_inputs names no input: {sorted(unknown)}")
@@ -191,6 +203,6 @@ class Workload(Model):
 
     index: int
     """Position in ``workloads.jsonl``."""
-    uuid: str
-    axes: dict[str, int]
+    uuid: str = Field(pattern=r"^[A-Za-z0-9._-]+$")
+    axes: dict[str, Extent]
     """Variable axes only."""

@@ -19,6 +19,7 @@ from typing import Any
 from kopt_harness import proc
 from kopt_harness.environ import worker_environment
 
+from .claims import plain_text
 from .wire import Channel, ChannelClosedError, ChannelTimeoutError, WireError
 
 __all__ = ["WorkerClient", "WorkerFailedError", "arena_file"]
@@ -113,10 +114,13 @@ class WorkerClient:
         if message["type"] == "error":
             kind = message.get("kind")
             kind = kind if kind in ("unavailable", "infra") else "error"
-            raise WorkerFailedError(kind, str(message.get("message", "")))
+            raise WorkerFailedError(kind, plain_text(str(message.get("message", ""))))
         if message["type"] != expect:
             raise self._failed("crash", f"broken protocol: {message['type']!r}, not {expect!r}")
-        self._count(message.pop("phases", {}))
+        phases = message.pop("phases", {})
+        if not isinstance(phases, dict):
+            raise self._failed("crash", "broken protocol: 'phases' is no object")
+        self._count(phases)
         return message
 
     def log_text(self) -> str:
@@ -140,7 +144,7 @@ class WorkerClient:
         code = self._worker.kill()
         end = f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
         last = [line for line in self.log_text().splitlines() if line.strip()][-1:]
-        return f"the process {end}" + (f": {last[0][:300]}" if last else "")
+        return f"the process {end}" + (f": {plain_text(last[0][:300])}" if last else "")
 
     def _count(self, phases: Mapping[str, Any]) -> None:
         for name, ns in phases.items():
