@@ -18,6 +18,7 @@ from kopt_harness.conditions import read_conditions
 from kopt_harness.evaluate import build, solution_ref
 from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
+from kopt_harness.outcome import CandidateFailedError
 from kopt_harness.schema import (
     BuildResult,
     Comparison,
@@ -30,7 +31,7 @@ from kopt_harness.schema import (
     Workload,
     WorkloadComparison,
 )
-from kopt_harness.session import CandidateFailedError, Session
+from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 from kopt_harness.timed import TimedCalls
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from kopt_harness.build import build_in_worker
 from kopt_harness.ledger import Ledger
+from kopt_harness.outcome import CallOutcome, CandidateFailedError
 from kopt_harness.schema import (
     BuildResult,
     Evaluation,
@@ -29,7 +30,7 @@ from kopt_harness.schema import (
     Workload,
     WorkloadResult,
 )
-from kopt_harness.session import CallOutcome, CandidateFailedError, Session
+from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 from kopt_harness.timed import TimedCalls
 

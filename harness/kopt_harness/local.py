@@ -10,6 +10,7 @@ from kopt_harness.evaluate import build, solution_ref
 from kopt_harness.gate import gate
 from kopt_harness.ledger import Ledger
 from kopt_harness.options import MeasureOptions
+from kopt_harness.outcome import CandidateFailedError
 from kopt_harness.root import Root
 from kopt_harness.schema import (
     GateResult,
@@ -18,7 +19,7 @@ from kopt_harness.schema import (
     SweepResult,
     Workload,
 )
-from kopt_harness.session import CandidateFailedError, Session
+from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 from kopt_harness.sweep import sweep
 

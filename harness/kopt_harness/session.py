@@ -12,10 +12,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
-from kopt_harness.errors import InfraError, KoptError, UnavailableError
+from kopt_harness.errors import KoptError
 from kopt_harness.layout import Arena
+from kopt_harness.outcome import (
+    CallOutcome,
+    CandidateFailedError,
+    infra,
+    judge_failed,
+    machine_failed,
+)
 from kopt_harness.pools import PoolMemory
 from kopt_harness.schema import (
     Definition,
@@ -31,42 +38,12 @@ from kopt_harness.worker.claims import CallClaim, ProfileClaim, read_claim
 from kopt_harness.worker.spawn import WorkerClient, WorkerFailedError, arena_file
 from kopt_harness.worker.wire import WireError
 
-__all__ = ["CallOutcome", "CandidateFailedError", "Session"]
+__all__ = ["Session"]
 
 _EXPECTED_ITEM_BYTES = 4
 """Expected outputs are kept in float32."""
 _OPEN_TIMEOUT_S = 120.0
 _LOAD_TIMEOUT_S = 300.0
-
-
-class CandidateFailedError(Exception):
-    """The candidate earned a verdict other than ``pass``."""
-
-    def __init__(
-        self,
-        verdict: Verdict,
-        phase: Phase,
-        reason: Reason,
-        tiers: dict[str, TierResult] | None = None,
-    ) -> None:
-        super().__init__(reason.detail)
-        self.verdict = verdict
-        self.phase = phase
-        self.reason = reason
-        self.tiers = tiers or {}
-        """Of the comparison that failed; empty where none was made."""
-
-
-class CallOutcome(NamedTuple):
-    """One call that was correct."""
-
-    ns: int | None
-    """The candidate's claim; None where the call was not timed."""
-    wall_ns: int
-    """The call by the orchestrator's clock, with one message in each direction."""
-    details: dict[str, Any]
-    """What the timer says beside the span."""
-    tiers: dict[str, TierResult]
 
 
 class Session:
@@ -212,8 +189,8 @@ class Session:
         except WorkerFailedError as error:
             self.discard(solution.sha256)
             if error.kind in ("unavailable", "infra"):
-                raise _machine(error) from error
-            raise _infra("the candidate process could not be started", error) from error
+                raise machine_failed(error) from error
+            raise infra("the candidate process could not be started", error) from error
         self.isolation["candidate"] = opened["isolation"]
         self.flush_bytes = opened["flush_bytes"]
         self._ask_candidate(solution.sha256, "load", "load", _LOAD_TIMEOUT_S, build=build_path)
@@ -383,7 +360,7 @@ class Session:
         """
         self.discard(sha256)
         if error.kind == "infra" and self._setting.target.kind != "cpu":
-            return _machine(error)
+            return machine_failed(error)
         verdict = Verdict.TIMEOUT if error.kind == "timeout" else Verdict.CRASH
         code = {"timeout": "no-answer", "crash": "process-ended"}.get(error.kind, "exception")
         return CandidateFailedError(verdict, phase, Reason(code=code, detail=error.detail))
@@ -398,7 +375,7 @@ class Session:
         try:
             return judge.request(type_, timeout_s=self._setting.options.judge_timeout_s, **fields)
         except WorkerFailedError as error:
-            raise _judge_failed("the judge failed", error) from error
+            raise judge_failed("the judge failed", error) from error
 
     def _open_judge(self) -> WorkerClient:
         if self._judge is None:
@@ -418,7 +395,7 @@ class Session:
                     ),
                 )
             except WorkerFailedError as error:
-                raise _judge_failed("the judge could not be started", error) from error
+                raise judge_failed("the judge could not be started", error) from error
             self._export = opened["export"]
             self.generators = opened["generators"]
             self.isolation["judge"] = opened["isolation"]
@@ -447,22 +424,3 @@ def _timed_phase(
     client.phases_ns.pop("open", None)
     client.phases_ns[name] = time.perf_counter_ns() - start_ns
     return answer
-
-
-def _infra(what: str, error: WorkerFailedError) -> InfraError:
-    return InfraError(f"{what}: {error.detail}", hint="try again; kopt doctor checks the machine")
-
-
-def _judge_failed(what: str, error: WorkerFailedError) -> KoptError:
-    """No candidate code runs there: what it says of the machine or the definition is so."""
-    if error.kind == "unavailable":
-        hint = "see kernels/README.md for a definition, kopt doctor for this machine"
-        return UnavailableError(f"{what}: {error.detail}", hint=hint)
-    return _infra(what, error)
-
-
-def _machine(error: WorkerFailedError) -> KoptError:
-    """What the worker, not the candidate's code, says of this machine."""
-    if error.kind == "infra":
-        return InfraError(error.detail, hint="try again; kopt doctor checks the machine")
-    return UnavailableError(error.detail, hint="kopt doctor says what this machine has")

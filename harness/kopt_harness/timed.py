@@ -11,8 +11,9 @@ from statistics import median
 from typing import Any
 
 from kopt_harness.conditions import read_conditions
+from kopt_harness.outcome import CandidateFailedError
 from kopt_harness.schema import CacheState, Flag, Reason, Timer, Timing, Verdict, Workload
-from kopt_harness.session import CandidateFailedError, Session
+from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 
 __all__ = ["TimedCalls"]

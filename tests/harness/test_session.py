@@ -12,8 +12,9 @@ import pytest
 from kopt_harness.catalog import Catalog
 from kopt_harness.errors import UnavailableError
 from kopt_harness.evaluate import build
+from kopt_harness.outcome import CandidateFailedError
 from kopt_harness.schema import Definition, Solution, Verdict, Workload
-from kopt_harness.session import CandidateFailedError, Session
+from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 
 

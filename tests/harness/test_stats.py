@@ -101,3 +101,10 @@ def test_one_block_is_not_enough() -> None:
     """A number that cannot be had is refused, not invented."""
     with pytest.raises(ValueError, match="two paired blocks"):
         ratio_interval([[PairedBlock(a_ns=(1,), b_ns=(1,))]], 0.95)
+
+
+def test_a_large_difference_is_decided_by_few_noisy_blocks() -> None:
+    """Thirty times slower is slower, though two blocks leave one degree of freedom."""
+    noisy = [PairedBlock(a_ns=(900, 1300), b_ns=(30_000, 31_000))]
+    noisy.append(PairedBlock(a_ns=(1000, 1500), b_ns=(30_500, 34_000)))
+    assert decide(ratio_interval([noisy], 0.975), 0.02) == "slower"

@@ -6,7 +6,8 @@ drift that both solutions share cancels. ``n - 1`` blocks are drawn out of ``n``
 rescaled bootstrap of Rao and Wu, 1988): the plain one understates the variance of a mean
 of few blocks. Percentiles of few blocks are too short in the tails as well, so both sides
 are stretched by the quotient of Student's and the normal quantile, with the effective
-degrees of freedom of Welch and Satterthwaite.
+degrees of freedom of Welch and Satterthwaite. They are stretched as logarithms: a ratio is
+as uncertain upwards as downwards, and never negative.
 
 Pure numpy; the same samples give the same interval, since the seed is a hash of them.
 """
@@ -71,7 +72,7 @@ def ratio_interval(workloads: Sequence[Sequence[PairedBlock]], confidence: float
     lo, hi = np.quantile(b_sum / a_sum, [tail, 1 - tail])
     stretch = _stretch(_freedom(medians, ratio), confidence)
     return RatioInterval(
-        ratio, ratio - stretch * (ratio - float(lo)), ratio + stretch * (float(hi) - ratio)
+        ratio, ratio * (float(lo) / ratio) ** stretch, ratio * (float(hi) / ratio) ** stretch
     )
 
 

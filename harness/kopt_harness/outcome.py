@@ -1,0 +1,67 @@
+"""What comes of a request to a worker: an outcome, a verdict, or an error of the machine."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kopt_harness.errors import InfraError, KoptError, UnavailableError
+from kopt_harness.schema import Phase, Reason, TierResult, Verdict
+from kopt_harness.worker.spawn import WorkerFailedError
+
+__all__ = [
+    "CallOutcome",
+    "CandidateFailedError",
+    "infra",
+    "judge_failed",
+    "machine_failed",
+]
+
+
+class CandidateFailedError(Exception):
+    """The candidate earned a verdict other than ``pass``."""
+
+    def __init__(
+        self,
+        verdict: Verdict,
+        phase: Phase,
+        reason: Reason,
+        tiers: dict[str, TierResult] | None = None,
+    ) -> None:
+        super().__init__(reason.detail)
+        self.verdict = verdict
+        self.phase = phase
+        self.reason = reason
+        self.tiers = tiers or {}
+        """Of the comparison that failed; empty where none was made."""
+
+
+class CallOutcome(NamedTuple):
+    """One call that was correct."""
+
+    ns: int | None
+    """The candidate's claim; None where the call was not timed."""
+    wall_ns: int
+    """The call by the orchestrator's clock, with one message in each direction."""
+    details: dict[str, Any]
+    """What the timer says beside the span."""
+    tiers: dict[str, TierResult]
+
+
+def infra(what: str, error: WorkerFailedError) -> InfraError:
+    """What failed, and what the worker said."""
+    return InfraError(f"{what}: {error.detail}", hint="try again; kopt doctor checks the machine")
+
+
+def judge_failed(what: str, error: WorkerFailedError) -> KoptError:
+    """No candidate code runs there: what it says of the machine or the definition is so."""
+    if error.kind == "unavailable":
+        hint = "see kernels/README.md for a definition, kopt doctor for this machine"
+        return UnavailableError(f"{what}: {error.detail}", hint=hint)
+    return infra(what, error)
+
+
+def machine_failed(error: WorkerFailedError) -> KoptError:
+    """What the worker, not the candidate's code, says of this machine."""
+    if error.kind == "infra":
+        return InfraError(error.detail, hint="try again; kopt doctor checks the machine")
+    return UnavailableError(error.detail, hint="kopt doctor says what this machine has")
