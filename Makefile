@@ -1,5 +1,6 @@
 # make round   install and run the main job
 # make test    everything that CI runs
+# make test-slow  the tests that take minutes each
 # make check   lint, types, layers and sizes only
 # make test-gpu  tests that need an NVIDIA GPU
 # make docs    regenerate what is generated in docs/
@@ -11,13 +12,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 EXTRA := $(shell command -v nvidia-smi >/dev/null 2>&1 && echo '[gpu]')
 DEFINITION ?= gdn_decode
 
-.PHONY: round test check test-gpu docs clean
+.PHONY: round test test-slow check test-gpu docs clean
 
 round: $(VENV)/.installed
 	$(BIN)/kopt round --definition $(DEFINITION)
 
 test: check
-	$(BIN)/python -m pytest -m "not gpu"
+	$(BIN)/python -m pytest -m "not gpu and not slow" --durations=10
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -25,6 +26,9 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/sizes.py
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "slow and not gpu" --durations=10
 
 test-gpu: $(VENV)/.dev
 	$(PIP) -e '.[dev,gpu]'

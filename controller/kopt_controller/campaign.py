@@ -199,8 +199,6 @@ def start_campaign(
     factory = get_agent(config.agent)
     get_policy(config.policy)
     catalog.select(definition, (*config.gate_workloads, *config.sweep_workloads))
-    if config.inbox is not None and not Path(config.inbox).expanduser().is_dir():
-        raise NotFoundError(f"no inbox at {config.inbox!r}", hint="name a folder that exists")
     factory.create(_agent_context(catalog, definition, target, config))
     incumbent = catalog.incumbent(definition, target.name)
     if incumbent is None:

@@ -7,9 +7,9 @@ see ``retain.py``.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -131,17 +131,25 @@ class Archive:
             label: Part of the id, for people.
             manifest: What the run is started with; ``schema``, ``run`` and ``created`` are added.
         """
-        now = datetime.now(UTC)
-        run_id = f"{now:%Y%m%d-%H%M%S}-{label}-{secrets.token_hex(2)}"
-        run = Run(self.runs_folder / run_id)
-        run.logs.mkdir(parents=True)
+        run = self._new_run(label)
         head = {
             "schema": SCHEMA_VERSION,
-            "run": run_id,
-            "created": now.isoformat(timespec="seconds"),
+            "run": run.id,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         write_atomic(run.manifest_path, json.dumps(head | manifest, indent=1) + "\n")
         return run
+
+    def _new_run(self, label: str) -> Run:
+        """A folder named after this moment; names sort by time also within one second."""
+        while True:
+            now = datetime.now(UTC)
+            fraction = now.microsecond * 0x10000 // 1_000_000
+            run = Run(self.runs_folder / f"{now:%Y%m%d-%H%M%S}-{label}-{fraction:04x}")
+            # Another process may have taken the same 15 microseconds.
+            with contextlib.suppress(FileExistsError):
+                run.logs.mkdir(parents=True)
+                return run
 
     def runs(self) -> tuple[Run, ...]:
         """All runs that have a manifest, oldest first."""

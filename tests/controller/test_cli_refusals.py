@@ -54,6 +54,7 @@ def kopt(
         (("check", PLAIN, "--seed", "-1"), "measure.seed"),
         (("check", PLAIN, "--seed", 10**30), "measure.seed"),
         (("round", "--definition", "gdn_decode", "--inbox", "absent"), "no inbox at 'absent'"),
+        (("round", "--definition", "gdn_decode", "--workload", ""), "no workload ''"),
     ],
 )
 def test_values_that_cannot_be_used(

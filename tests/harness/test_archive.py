@@ -167,3 +167,11 @@ def test_any_name_is_written_as_toml(name: str) -> None:
     data = tomllib.loads(point_to(_RETAINED, "h200", name, "bb"))
     assert data["h200"] == {"solution": name, "sha256": "bb"}
     assert data["cpu"] == {"solution": "old"}
+
+
+def test_runs_of_one_second_are_listed_in_the_order_of_their_start(tmp_path: Path) -> None:
+    """The latest run is the last one, which status and resume rely on."""
+    archive = Archive(tmp_path)
+    created = [archive.create_run("toy-cpu", {}).id for _ in range(20)]
+    assert [run.id for run in archive.runs()] == created
+    assert len(set(created)) == 20

@@ -97,6 +97,12 @@ def test_the_noisy_workload_has_the_larger_spread() -> None:
     assert shares[1] > 10 * shares[0]
 
 
+def test_a_claim_of_no_time_breaks_nothing() -> None:
+    """Zero nanoseconds count as one; cross-checks, not arithmetic, deal with the claim."""
+    interval = ratio_interval([[PairedBlock(a_ns=(0,), b_ns=(100,))] * 2], 0.95)
+    assert interval.ratio == 100
+
+
 def test_one_block_is_not_enough() -> None:
     """A number that cannot be had is refused, not invented."""
     with pytest.raises(ValueError, match="two paired blocks"):

@@ -81,6 +81,7 @@ def round_(  # typer passes options by name
     A round measures for minutes and may be stopped at any time: kopt resume continues it, and
     what was measured is not measured again. --workload limits the sweep, which bars promotion.
     """
+    from kopt_harness.errors import NotFoundError
     from kopt_harness.targets import require_present
 
     from ..campaign import start_campaign
@@ -88,7 +89,7 @@ def round_(  # typer passes options by name
 
     state = state_of(ctx)
     named = None if state.config is None else str(state.config)
-    selectors = [part for value in workload or () for part in value.split(",") if part]
+    selectors = [part.strip() for value in workload or () for part in value.split(",")]
     flags = {
         "rounds": rounds,
         "agent": agent,
@@ -99,6 +100,8 @@ def round_(  # typer passes options by name
         "measure.seed": seed,
     }
     config = load_config(state.root.configs, named, flags)
+    if inbox is not None and not inbox.expanduser().is_dir():
+        raise NotFoundError(f"no inbox at {str(inbox)!r}", hint="name a folder that exists")
     # Before anything is written: a run for a target that is not here could never go on.
     require_present(pick_target(config.target))
     with progress(state, f"round of {definition}") as bar:

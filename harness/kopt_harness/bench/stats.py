@@ -40,10 +40,10 @@ class RatioInterval(NamedTuple):
 
 
 def block_medians(blocks: Sequence[PairedBlock]) -> tuple[_Array, _Array]:
-    """Median of A and of B in each block, in nanoseconds; shapes (n,) and (n,)."""
+    """Median of A and of B in each block, in nanoseconds, at least 1; shapes (n,) and (n,)."""
     a = np.array([median(block.a_ns) for block in blocks], dtype=np.float64)
     b = np.array([median(block.b_ns) for block in blocks], dtype=np.float64)
-    return a, b
+    return np.maximum(a, 1.0), np.maximum(b, 1.0)
 
 
 def ratio_interval(workloads: Sequence[Sequence[PairedBlock]], confidence: float) -> RatioInterval:
