@@ -23,7 +23,7 @@ from typing import IO
 
 import psutil
 
-__all__ = ["Completed", "Worker", "die_with_parent", "run", "start"]
+__all__ = ["Completed", "Worker", "die_with_parent", "kill_by_home", "run", "start"]
 
 _CHUNK_BYTES = 65536
 _POLL_S = 0.05
@@ -164,6 +164,22 @@ def die_with_parent(parent_pid: int) -> bool:
     if os.getppid() != parent_pid:
         raise SystemExit("the orchestrator is gone")
     return status == 0
+
+
+def kill_by_home(home: Path) -> int:
+    """Kills every process whose environment has this ``HOME``; returns how many.
+
+    A worker's home is its own, so these are what it started, however far they went: into
+    another session, or orphaned by a parent that has ended.
+    """
+    wanted = f"HOME={home}".encode()
+    killed = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+                killed += 1
+    return killed
 
 
 class Worker:

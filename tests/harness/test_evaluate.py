@@ -254,13 +254,21 @@ def test_completed_workloads_are_not_measured_again(
     assert again.isolation == first.isolation
 
 
-def test_no_process_of_a_candidate_survives(setting, workloads, make_solution, honest) -> None:
-    """Children that a solution leaves behind are ended with it."""
+@pytest.mark.parametrize(
+    "started", ["Popen(command)", "run([sys.executable, '-c', twice, *command])"]
+)
+def test_no_process_of_a_candidate_survives(
+    setting, workloads, make_solution, honest, started
+) -> None:
+    """Children that a solution leaves behind are ended with it, orphans in a new session too."""
     marker = "kopt-test-orphan"
     source = honest.replace(
         "def run(",
         "import subprocess, sys\n"
-        f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)', '{marker}'])\n"
+        f"command = [sys.executable, '-c', 'import time; time.sleep(60)', '{marker}']\n"
+        "twice = 'import subprocess, sys; "
+        "subprocess.Popen(sys.argv[1:], start_new_session=True)'\n"
+        f"subprocess.{started}\n"
         "\ndef run(",
     )
     evaluation = evaluate(setting, make_solution(source), workloads[:1], DictLedger())

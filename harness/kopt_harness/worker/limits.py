@@ -15,6 +15,7 @@ from kopt_harness.proc import die_with_parent
 
 __all__ = ["isolate_candidate", "isolate_judge"]
 
+_PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 _CLONE_NEWIPC = 0x08000000
@@ -35,6 +36,8 @@ def isolate_candidate(parent_pid: int) -> dict[str, Any]:
     """Dies with the orchestrator, has no network and gains no privileges."""
     libc = ctypes.CDLL(None, use_errno=True)
     granted = _common(parent_pid)
+    # Orphans of the candidate become its children again, so that they are found and ended.
+    granted["reaps_orphans"] = libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
     granted["network_namespace"] = libc.unshare(_CLONE_NEWNET) == 0
     granted["ipc_namespace"] = libc.unshare(_CLONE_NEWIPC) == 0
     granted["no_new_privileges"] = libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0

@@ -127,14 +127,20 @@ class WorkerClient:
         """The end of what the worker has printed."""
         if not self._log.is_file():
             return ""
-        with self._log.open("rb") as stream:
-            stream.seek(max(0, self._log.stat().st_size - _MAX_LOG_BYTES))
+        try:
+            # A candidate could put a link to another file in its place.
+            descriptor = os.open(self._log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return ""
+        with open(descriptor, "rb") as stream:  # noqa: PTH123  a descriptor, not a path
+            stream.seek(max(0, os.fstat(descriptor).st_size - _MAX_LOG_BYTES))
             return stream.read().decode(errors="replace")
 
     def close(self) -> None:
         """Kills the process and everything below it, and removes its folders."""
         self._channel.close()
         self._worker.kill()
+        proc.kill_by_home(self._home)
         shutil.rmtree(self._home, ignore_errors=True)
 
     def _failed(self, kind: str, detail: str) -> WorkerFailedError:
