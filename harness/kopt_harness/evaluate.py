@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any
 
 from kopt_harness.build import build_in_worker
+from kopt_harness.errors import UnavailableError
 from kopt_harness.ledger import Ledger
 from kopt_harness.outcome import CallOutcome, CandidateFailedError
 from kopt_harness.schema import (
@@ -276,6 +277,18 @@ def _worse(tiers: dict[str, TierResult], outcome: CallOutcome) -> dict[str, Tier
         if name not in worst or error(tier) >= error(worst[name]):
             worst[name] = tier
     return worst
+
+
+def cannot_build(setting: Setting, solution: Solution, error: UnavailableError) -> Evaluation:
+    """This machine lacks a toolchain: nothing is said of the solution."""
+    return Evaluation(
+        solution=solution_ref(solution),
+        target=setting.target.name,
+        verdict=Verdict.INFRA,
+        phase="build",
+        reasons=(Reason(code="toolchain-missing", detail=error.message),),
+        environment=setting.environment,
+    )
 
 
 def _not_built(setting: Setting, built: BuildResult) -> Evaluation:

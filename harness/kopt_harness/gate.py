@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kopt_harness.compare import BlockProgress, Pair, compare_pair
-from kopt_harness.evaluate import Progress, evaluate
+from kopt_harness.errors import UnavailableError
+from kopt_harness.evaluate import Progress, build, cannot_build, evaluate
 from kopt_harness.ledger import Ledger
 from kopt_harness.schema import (
     Comparison,
@@ -46,6 +47,13 @@ def gate(
         progress: called after each checked workload.
         block_progress: called after each workload of a look.
     """
+    try:
+        build(setting, candidate)
+    except UnavailableError as error:
+        # One candidate of a round that this machine cannot build must not end the round.
+        evaluation = cannot_build(setting, candidate, error)
+        code = f"verdict-{evaluation.verdict.value}"
+        return _result(evaluation, None, False, code, error.message)
     definition = setting.catalog.resolve(candidate.definition)
     own = session is None
     session = session or Session(setting, definition, workloads)

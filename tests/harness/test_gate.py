@@ -126,3 +126,15 @@ def test_a_broken_incumbent_is_not_the_candidates_fault(run, make_solution, hone
     assert result.reason.code == "incumbent-failed"
     assert "broken" in result.reason.detail
     assert "worn out" in result.reason.detail
+
+
+def test_a_missing_toolchain_says_nothing_of_the_candidate(
+    run, catalog, gdn_decode, good, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One candidate that this machine cannot build is infra, and does not end a round."""
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    result = run(catalog.solution(gdn_decode, "cpp-recurrent").solution, good)
+    assert not result.passed
+    assert result.evaluation.verdict == Verdict.INFRA
+    assert result.evaluation.reasons[0].code == "toolchain-missing"
+    assert "/nowhere/g++" in result.reason.detail
