@@ -11,7 +11,15 @@ from kopt_harness.catalog import Catalog
 from kopt_harness.compare import Pair, compare_pair
 from kopt_harness.ledger import DictLedger, Ledger
 from kopt_harness.options import MeasureOptions
-from kopt_harness.schema import Comparison, Definition, Solution, Verdict, Workload
+from kopt_harness.schema import (
+    Comparison,
+    Definition,
+    Flag,
+    PairedBlock,
+    Solution,
+    Verdict,
+    Workload,
+)
 from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 
@@ -250,3 +258,18 @@ def test_the_budget_ends_an_undecided_comparison(decide, workloads, fast, slow) 
     assert comparison.decision == "ambiguous"
     assert {row.n for row in comparison.workloads} == {OPTIONS.blocks_min}
     assert time.monotonic() - started < 60
+
+
+def test_a_flag_counts_when_most_blocks_of_a_workload_raise_it(
+    quick, gdn_decode, workloads, fast, slow
+) -> None:
+    """One block out of three is a busy machine; two are the solution."""
+    session = never_opened(quick, gdn_decode, workloads)
+    pair = Pair(quick, session, DictLedger(), fast, slow, {})
+    uuid = workloads[0].uuid
+    flag = Flag(code="timer-disagrees", detail="one clock and the other")
+    pair.blocks[uuid] = [PairedBlock(a_ns=(1,), b_ns=(1,))] * 3
+    pair.raised[uuid] = [flag]
+    assert not pair.flags
+    pair.raised[uuid] = [flag, flag]
+    assert pair.flags == {"timer-disagrees": flag}

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "kopt promote",
             "kopt promote 20261129-141722-gdn_decode-cpu-1f2e/1",
-            "kopt promote 3fa9c2d1 --override timer-unconfirmed",
+            "kopt promote 3fa9c2d1 --override timer-disagrees",
         ),
     )(promote)
 
