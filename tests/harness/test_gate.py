@@ -9,7 +9,14 @@ from kopt_harness.catalog import Catalog
 from kopt_harness.gate import gate
 from kopt_harness.ledger import DictLedger
 from kopt_harness.options import MeasureOptions
-from kopt_harness.schema import Definition, GateResult, Solution, Verdict, Workload
+from kopt_harness.schema import (
+    Definition,
+    GateResult,
+    Solution,
+    SourceFile,
+    Verdict,
+    Workload,
+)
 from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 
@@ -133,7 +140,9 @@ def test_a_missing_toolchain_says_nothing_of_the_candidate(
 ) -> None:
     """One candidate that this machine cannot build is infra, and does not end a round."""
     monkeypatch.setenv("CXX", "/nowhere/g++")
-    result = run(catalog.solution(gdn_decode, "cpp-recurrent").solution, good)
+    known = catalog.solution(gdn_decode, "cpp-recurrent").solution
+    novel = SourceFile(path="unused.txt", content="so that the cache of builds has no copy")
+    result = run(known.model_copy(update={"sources": (*known.sources, novel)}), good)
     assert not result.passed
     assert result.evaluation.verdict == Verdict.INFRA
     assert result.evaluation.reasons[0].code == "toolchain-missing"
