@@ -77,11 +77,13 @@ MakeSolution = Callable[..., Solution]
 def make_solution(gdn_decode: Definition) -> MakeSolution:
     """Packs Python source as a gdn_decode solution."""
 
-    def make(source: str, *, name: str = "made", destination_passing: bool = True) -> Solution:
+    def make(
+        source: str, *, name: str = "made", entry: str = "run", destination_passing: bool = True
+    ) -> Solution:
         spec = BuildSpec(
             language="python",
             target_hardware=("cpu",),
-            entry_point="kernel.py::run",
+            entry_point=f"kernel.py::{entry}",
             destination_passing_style=destination_passing,
         )
         return Solution(

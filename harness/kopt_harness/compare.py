@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kopt_harness.bench.stats import decide, look_confidence, ratio_interval, spread
-from kopt_harness.conditions import read_conditions
-from kopt_harness.evaluate import build, solution_ref
+from kopt_harness.conditions import disturbance, own_processes, read_conditions
+from kopt_harness.evaluate import build, refusal, solution_ref
 from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
 from kopt_harness.outcome import CandidateFailedError
@@ -37,6 +37,8 @@ from kopt_harness.timed import TimedCalls
 
 __all__ = ["BlockProgress", "Pair", "PairFailure", "compare_pair", "conclude_comparison"]
 
+BLOCK_TRIES = 3
+"""How often a block is measured that something else on the device has spoilt."""
 BlockProgress = Callable[[Workload, int], None]
 
 
@@ -75,7 +77,15 @@ class Pair:
     def of(
         cls, setting: Setting, session: Session, ledger: Ledger, a: Solution, b: Solution
     ) -> Pair:
-        """A pair of which nothing has been measured in this process."""
+        """A pair of which nothing has been measured in this process.
+
+        Where the sources of one are refused, nothing is built and the comparison has failed.
+        """
+        for each in (a, b):
+            refused = refusal(setting, each)
+            if refused is not None:
+                failure = PairFailure(each.sha256, refused.verdict, refused.reasons[0])
+                return cls(setting, session, ledger, a, b, {}, failure=failure)
         built = {each.sha256: build(setting, each) for each in (a, b)}
         return cls(setting, session, ledger, a, b, built)
 
@@ -101,7 +111,7 @@ class Pair:
             key = f"block/{self.a.sha256[:12]}-{self.b.sha256[:12]}/{workload.uuid}/{len(known)}"
             record = self.ledger.get(key)
             if record is None:
-                record = self._block(workload)
+                record = self._quiet_block(workload)
                 self.ledger.put(key, record)
             self._take(workload, record)
 
@@ -122,6 +132,15 @@ class Pair:
         block = PairedBlock(a_ns=record["a_ns"], b_ns=record["b_ns"])
         self.blocks[workload.uuid].append(block)
 
+    def _quiet_block(self, workload: Workload) -> dict[str, Any]:
+        """A block in which the device was left alone; the last try is flagged if none was."""
+        for _ in range(BLOCK_TRIES):
+            record = self._block(workload)
+            if not record.get("disturbed"):
+                return record
+        flag = Flag(code="disturbed-device", detail=record["disturbed"])
+        return record | {"flags": [*record["flags"], flag.model_dump(mode="json")]}
+
     def _block(self, workload: Workload) -> dict[str, Any]:
         """Measures one block; a fault of a solution is the record."""
         current = self.a
@@ -139,6 +158,8 @@ class Pair:
                 current = self.a if label == "a" else self.b
                 samples[label] += calls.slot(current.sha256, len(numbers), numbers=numbers)
             after = read_conditions(uuid)
+            for current in (self.a, self.b):
+                calls.require_possible(current.sha256)
             current = self.b
             if (workload.uuid, "moved") not in self._warm:
                 calls.moved_pointers(current.sha256)
@@ -161,6 +182,7 @@ class Pair:
                 "b": calls.census(self.b.sha256),
             },
             "conditions": {"before": before, "after": after},
+            "disturbed": disturbance(before, after, own=own_processes()),
         }
 
     def _warm_up(self, solution: Solution, workload: Workload) -> int:

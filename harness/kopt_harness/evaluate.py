@@ -1,10 +1,11 @@
 """Is a solution right, and how long does it take: the start of the harness.
 
-``evaluate`` builds a solution and checks it on workloads, one ledger unit a workload, so
-that an interrupted evaluation continues where it stopped. Checking is: for each of several
-distinct secret input sets, refill the arena, poison the outputs, call, compare both tiers;
-stress sets of the definition are always among them. ``kopt bench`` adds timed calls, each
-of them refilled, poisoned and compared as well, and calls with moved pointers afterwards.
+``evaluate`` reads the sources (``lint``), builds the solution and checks it on workloads, one
+ledger unit a workload, so that an interrupted evaluation continues where it stopped. Checking
+is: for each of several distinct secret input sets, refill the arena, poison the outputs,
+call, compare both tiers; stress sets of the definition are always among them. ``kopt bench``
+adds timed calls, each of them refilled, poisoned and compared as well, and calls with moved
+pointers afterwards.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from threading import Lock
 from typing import Any
 
 from kopt_harness.build import build_in_worker
+from kopt_harness.conduct import weighed
 from kopt_harness.errors import UnavailableError
 from kopt_harness.ledger import Ledger
+from kopt_harness.lint import lint
 from kopt_harness.outcome import CallOutcome, CandidateFailedError
 from kopt_harness.schema import (
     BuildResult,
@@ -73,6 +76,9 @@ def evaluate(
         InfraError: the machine failed.
         UnavailableError: a toolchain, timer or device is missing.
     """
+    refused = refusal(setting, solution)
+    if refused is not None:
+        return refused
     built = build(setting, solution)
     if not built.ok:
         return _not_built(setting, built)
@@ -136,7 +142,19 @@ def in_force(ledger: Ledger, solution: Solution, session: Session) -> dict[str, 
 
 
 def build(setting: Setting, solution: Solution) -> BuildResult:
-    """Builds for the setting's target, or takes the build from the cache."""
+    """Builds for the setting's target, or takes the build from the cache.
+
+    Sources that the lint rejects are not built: see ``refusal``.
+    """
+    refused = lint(solution).reject
+    if refused is not None:
+        return BuildResult(
+            solution=solution_ref(solution),
+            target=setting.target.name,
+            ok=False,
+            log=refused.detail,
+            key="",
+        )
     definition = setting.catalog.resolve(solution.definition)
     workload = setting.catalog.workloads(definition)[0]
     return build_in_worker(
@@ -163,17 +181,22 @@ def evaluate_workload(
     tiers: dict[str, TierResult] = {}
     trials, wall_ns, timing = 0, 0, None
     flags: tuple[Flag, ...] = ()
+    raised: list[Flag] = []
     try:
+        session.start(solution, built.path)
         session.bind(workload)
         session.open(solution, built.path)
         generators = turn(session.generators, workload.index, stress_sets)
-        for number in check_sets(session, generators, setting.options.trials):
+        for number in check_sets(session, solution, generators, setting.options.trials):
             outcome = session.call(solution.sha256, number, phase="check", timed=False, full=True)
             tiers = _worse(tiers, outcome)
             trials += 1
             wall_ns = outcome.wall_ns
+            raised += outcome.flags
+        flags = weighed(raised, trials)
         if timed:
-            timing, flags = _time_alone(setting, session, solution, workload, wall_ns)
+            timing, more = _time_alone(setting, session, solution, workload, wall_ns)
+            flags = (*flags, *more)
     except CandidateFailedError as error:
         return WorkloadResult(
             uuid=workload.uuid,
@@ -183,6 +206,7 @@ def evaluate_workload(
             trials=trials + bool(error.tiers),
             reasons=(error.reason,),
             tiers=error.tiers or tiers,
+            flags=weighed(raised, trials),
         )
     return WorkloadResult(
         uuid=workload.uuid,
@@ -211,11 +235,17 @@ def turn(kinds: Mapping[str, str], index: int, stress_sets: int | None) -> list[
     return contest + chosen
 
 
-def check_sets(session: Session, generators: Sequence[str], trials: int) -> list[int]:
-    """``trials`` sets of the first generator and one of every other; shared by candidates."""
-    numbers: list[int] = []
-    for position, generator in enumerate(generators):
-        numbers += session.sets(generator, trials if position == 0 else 1)
+def check_sets(
+    session: Session, solution: Solution, generators: Sequence[str], trials: int
+) -> list[int]:
+    """``trials`` sets of the first generator and one of every other.
+
+    They are shared by candidates, but for one that is drawn after the solution was loaded.
+    """
+    first, *others = generators
+    numbers = session.fresh_for(solution.sha256, first, session.sets(first, trials))
+    for generator in others:
+        numbers += session.sets(generator, 1)
     return numbers
 
 
@@ -227,14 +257,18 @@ def conclude(
     isolation: dict[str, Any],
 ) -> Evaluation:
     """The evaluation over all workloads."""
+    definition = setting.catalog.resolve(solution.definition)
     verdict = Verdict.combine(result.verdict for result in results)
     deciding = [result for result in results if result.verdict == verdict]
     phase: Phase = deciding[0].phase if deciding else "check"
     reasons = tuple(r for result in deciding[:1] for r in result.reasons)
-    flags = {f.code: f for result in results for f in result.flags}
+    flags = {flag.code: flag for flag in lint(solution).flags}
+    flags |= {f.code: f for result in results for f in result.flags}
     if setting.options.seed is not None:
         detail = f"inputs were drawn from the public seed {setting.options.seed}"
         flags["public-seed"] = Flag(code="public-seed", detail=detail)
+    if setting.target.caveat:
+        flags["simulated-device"] = Flag(code="simulated-device", detail=setting.target.caveat)
     return Evaluation(
         solution=solution_ref(solution),
         target=setting.target.name,
@@ -244,7 +278,7 @@ def conclude(
         flags=tuple(flags.values()),
         workloads=tuple(results),
         isolation=isolation,
-        environment=setting.environment,
+        environment=setting.environment | {"rules": setting.rules(definition)},
     )
 
 
@@ -261,6 +295,7 @@ def _time_alone(
     if reason := calls.too_slow(wall_ns):
         return calls.untimed(reason), ()
     samples = calls.slot(solution.sha256, setting.options.bench_calls)
+    calls.require_possible(solution.sha256)
     calls.moved_pointers(solution.sha256)
     timing = calls.timing(samples)
     return timing, calls.flags(solution.sha256)
@@ -277,6 +312,22 @@ def _worse(tiers: dict[str, TierResult], outcome: CallOutcome) -> dict[str, Tier
         if name not in worst or error(tier) >= error(worst[name]):
             worst[name] = tier
     return worst
+
+
+def refusal(setting: Setting, solution: Solution) -> Evaluation | None:
+    """The verdict on sources that nothing may be built from; None for all others."""
+    found = lint(solution)
+    if found.reject is None:
+        return None
+    return Evaluation(
+        solution=solution_ref(solution),
+        target=setting.target.name,
+        verdict=Verdict.REJECT,
+        phase="build",
+        reasons=(found.reject,),
+        flags=found.flags,
+        environment=setting.environment,
+    )
 
 
 def cannot_build(setting: Setting, solution: Solution, error: UnavailableError) -> Evaluation:

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from .atomic import write_atomic
-from .errors import InvalidInputError, NotFoundError
+from .errors import InfraError, InvalidInputError, NotFoundError
 
 __all__ = ["parse_json", "read_json", "read_text", "read_toml", "write_output"]
+
+
+_LFS_POINTER = b"version https://git-lfs."
+"""How the text begins that stands in the place of a file that Git LFS has not fetched."""
 
 
 def read_text(path: Path, what: str = "file") -> str:
@@ -19,13 +23,19 @@ def read_text(path: Path, what: str = "file") -> str:
     Raises:
         NotFoundError: If it does not exist.
         InvalidInputError: If it is a folder, unreadable, or not UTF-8.
+        InfraError: If it is the pointer of Git LFS and not the file.
     """
     try:
         if not path.exists():
             raise NotFoundError(f"no {what} at {str(path)!r}", hint="check the path")
         if not path.is_file():
             raise InvalidInputError(f"{str(path)!r} is not a file", hint=f"give a {what}")
-        return path.read_bytes().decode()
+        data = path.read_bytes()
+        if data.startswith(_LFS_POINTER):
+            raise InfraError(
+                f"{str(path)!r} is a pointer of Git LFS, not the {what}", hint="run: git lfs pull"
+            )
+        return data.decode()
     except UnicodeDecodeError as error:
         raise InvalidInputError(
             f"{str(path)!r} is not UTF-8 text (byte {error.start})", hint=f"give a {what}"

@@ -52,8 +52,15 @@ class Journal:
         Raises:
             UsageError: If another process is writing it.
             InvalidInputError: If a record other than the last cannot be read.
+            InfraError: If its folder cannot be made.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InfraError(
+                f"cannot write the journal {str(path)!r}: {error.strerror}",
+                hint="name a folder that can be written",
+            ) from error
         self.path = path
         self._lock = _lock_of(path)
         # Worker pairs of one sweep complete units in threads of their own.

@@ -4,6 +4,10 @@ A lease is a file lock named after the device, in a folder that every user of th
 shares; the kernel drops it when its process dies, however that happens. It is not
 reentrant: taking it twice in one process waits for itself. On the CPU the device is the
 machine, so timing excludes other timing there too.
+
+A device on which something went wrong that the next user would suffer from is *quarantined*: a
+file beside its lock says why, and no lease is given. It ends when the processes named in it are
+gone, when somebody lifts it, or with the machine's next boot.
 """
 
 from __future__ import annotations
@@ -14,17 +18,28 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import psutil
 from filelock import FileLock
 from filelock import Timeout as LockTimeout
 
+from .atomic import write_atomic
 from .errors import InfraError
 
-__all__ = ["CPU_DEVICE", "Lease", "device_lease", "holder"]
+__all__ = [
+    "CPU_DEVICE",
+    "Lease",
+    "Quarantine",
+    "device_lease",
+    "holder",
+    "lift_quarantine",
+    "quarantine",
+    "quarantined",
+]
 
 CPU_DEVICE = "cpu"
 """Device id of the ``cpu`` target."""
@@ -51,10 +66,11 @@ def device_lease(
         folder: Where the locks are; the machine's shared folder by default.
 
     Raises:
-        InfraError: If another process kept the device for the whole time.
+        InfraError: If the device is quarantined, or another process kept it for the whole time.
     """
     place = _shared_folder() if folder is None else folder
     place.mkdir(parents=True, exist_ok=True)
+    _refuse_quarantined(device, place)
     path = place / f"{_file_name(device)}.lock"
     start = time.monotonic()
     # Another user's process must be able to open the file: mode 0666, whatever the umask is.
@@ -69,6 +85,7 @@ def device_lease(
             hint="wait until it is free, or stop the process that holds it",
         ) from error
     try:
+        _refuse_quarantined(device, place)  # by the one who had it until now
         _write_holder(path.with_suffix(".holder"))
         yield Lease(device=device, waited_s=time.monotonic() - start)
     finally:
@@ -83,6 +100,94 @@ def holder(device: str, *, folder: Path | None = None) -> int | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return pid if isinstance(pid, int) and Path(f"/proc/{pid}").exists() else None
+
+
+class Quarantine(NamedTuple):
+    """Why a device is out of use."""
+
+    device: str
+    reason: str
+    processes: tuple[int, ...]
+    """It lasts until these are gone; none: until it is lifted."""
+
+
+def quarantine(
+    device: str, reason: str, *, processes: Sequence[int] = (), folder: Path | None = None
+) -> None:
+    """Takes a device out of use for every process on this machine.
+
+    Args:
+        device: GPU UUID, or ``CPU_DEVICE``.
+        reason: What went wrong, as a clause.
+        processes: What could not be ended; with them gone it ends by itself.
+        folder: As for ``device_lease``.
+    """
+    place = _shared_folder() if folder is None else folder
+    place.mkdir(parents=True, exist_ok=True)
+    document = {
+        "device": device,
+        "reason": reason,
+        "processes": [[pid, began] for pid in processes if (began := _began(pid)) is not None],
+        "by": os.getpid(),
+    }
+    path = _quarantine_path(device, place)
+    write_atomic(path, json.dumps(document))
+    with contextlib.suppress(OSError):
+        path.chmod(0o666)
+
+
+def quarantined(device: str, *, folder: Path | None = None) -> Quarantine | None:
+    """Why a device is out of use; None where it is not. Ends a quarantine that is over."""
+    place = _shared_folder() if folder is None else folder
+    path = _quarantine_path(device, place)
+    try:
+        document: Any = json.loads(path.read_text())
+        named = [(int(pid), float(began)) for pid, began in document["processes"]]
+        reason = str(document["reason"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return Quarantine(device, f"its record {path} cannot be read", ())
+    left = tuple(pid for pid, began in named if _began(pid) == began)
+    if named and not left:
+        lift_quarantine(device, folder=place)
+        return None
+    return Quarantine(device, reason, left)
+
+
+def lift_quarantine(device: str, *, folder: Path | None = None) -> bool:
+    """Gives a device back to use; whether it was quarantined."""
+    place = _shared_folder() if folder is None else folder
+    try:
+        _quarantine_path(device, place).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _refuse_quarantined(device: str, place: Path) -> None:
+    found = quarantined(device, folder=place)
+    if found is None:
+        return
+    lift = f"kopt doctor --lift-quarantine {device}"
+    hint = f"reset the device or restart the machine, then: {lift}"
+    if found.processes:
+        named = ", ".join(map(str, found.processes))
+        hint = f"it ends by itself when process {named} is gone; else: {lift}"
+    raise InfraError(f"the device {device!r} is out of use: {found.reason}", hint=hint)
+
+
+def _quarantine_path(device: str, place: Path) -> Path:
+    return place / f"{_file_name(device)}.quarantine"
+
+
+def _began(pid: int) -> float | None:
+    """When a process started, which tells it from a later one with its number."""
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.Error:
+        return None
 
 
 def _write_holder(path: Path) -> None:

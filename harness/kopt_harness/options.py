@@ -44,6 +44,8 @@ class MeasureOptions(Model):
     """A workload on which one call takes longer is checked, but not timed."""
     judge_timeout_s: float = Field(default=300.0, gt=0)
     """One request to the judge: drawing inputs, a reference, a comparison."""
+    load_timeout_s: float = Field(default=300.0, gt=0)
+    """Importing a built solution, with what it compiles or unpacks at import."""
     build_timeout_s: float = Field(default=300.0, gt=0)
     budget_s: float = Field(default=600.0, gt=0)
     """Wall time of one comparison; when it ends undecided the answer is ``ambiguous``."""

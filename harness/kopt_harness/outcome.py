@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kopt_harness.errors import InfraError, KoptError, UnavailableError
-from kopt_harness.schema import Phase, Reason, TierResult, Verdict
+from kopt_harness.schema import Flag, Phase, Reason, TierResult, Verdict
 from kopt_harness.worker.spawn import WorkerFailedError
 
 __all__ = [
     "CallOutcome",
     "CandidateFailedError",
+    "candidate_failed",
     "infra",
     "judge_failed",
     "machine_failed",
 ]
+
+
+_CODES = {"timeout": "no-answer", "crash": "process-ended"}
+"""Of a reason, by kind of failure; ``exception`` for the others."""
 
 
 class CandidateFailedError(Exception):
@@ -45,6 +50,30 @@ class CallOutcome(NamedTuple):
     details: dict[str, Any]
     """What the timer says beside the span."""
     tiers: dict[str, TierResult]
+    flags: tuple[Flag, ...] = ()
+    """Of this call; ``conduct.weighed`` says which of them count."""
+
+
+def candidate_failed(
+    error: WorkerFailedError, phase: Phase, *, has_records: bool
+) -> CandidateFailedError:
+    """The verdict on a candidate whose process failed.
+
+    Candidate code can send what it likes, so that it cannot blame the machine for its own
+    faults. Only a timer that reads a device's records may lose them: that is a verdict on
+    nobody (``infra``), and of this candidate alone, others go on.
+
+    Args:
+        error: what the process did.
+        phase: in which.
+        has_records: whether the target's timer reads a device's records.
+    """
+    if error.kind == "infra" and has_records:
+        reason = Reason(code="timer-failed", detail=error.detail)
+        return CandidateFailedError(Verdict.INFRA, phase, reason)
+    code = error.code or _CODES.get(error.kind, "exception")
+    verdict = Verdict.TIMEOUT if error.kind == "timeout" else Verdict.CRASH
+    return CandidateFailedError(verdict, phase, Reason(code=code, detail=error.detail))
 
 
 def infra(what: str, error: WorkerFailedError) -> InfraError:

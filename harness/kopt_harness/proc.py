@@ -2,14 +2,14 @@
 
 Covered: output is captured up to a cap (its beginning and its end are kept), a time limit,
 and the end of everything that the program started in its own session or below itself. Not
-covered: a descendant that left the session and whose parents have ended; whoever runs
-untrusted code in a worker adds a subreaper or a PID namespace.
+covered: a descendant that left the session and whose parents have ended; untrusted code runs
+in ``kopt_harness.sandbox``, whose first process looks after those.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import json
 import os
 import selectors
 import signal
@@ -19,15 +19,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NamedTuple
 
 import psutil
 
-__all__ = ["Completed", "Worker", "die_with_parent", "kill_by_home", "run", "start"]
+__all__ = ["Completed", "Ending", "Worker", "kill_by_home", "read_status", "run", "start"]
 
 _CHUNK_BYTES = 65536
 _POLL_S = 0.05
-_PR_SET_PDEATHSIG = 1
+_END_S = 12.0
+"""How long the guard of a sandbox may take to end it; longer than its own patience."""
+_GONE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def run(
     stdin: bytes = b"",
     pass_fds: Sequence[int] = (),
     merge: bool = False,
+    ask_first: bool = False,
 ) -> Completed:
     """Run a program to its end, or to the end of its time.
 
@@ -105,6 +108,7 @@ def run(
         stdin: What it reads; it never shares the caller's terminal.
         pass_fds: Descriptors that it inherits, besides the three standard ones.
         merge: Whether standard error goes into ``stdout``, in the order of writing.
+        ask_first: Whether it is the guard of a sandbox, which ends the rest when asked to.
 
     Returns:
         Exit code and output; a failure of the program is not an exception.
@@ -135,6 +139,9 @@ def run(
     try:
         ended = _follow(process, captures, started + timeout_s)
     finally:
+        if ask_first and not _has_ended(process):
+            process.send_signal(signal.SIGTERM)
+            _wait(process, _END_S)
         _end(process)
         for stream, capture in captures.items():
             _drain(stream, capture)
@@ -142,7 +149,7 @@ def run(
     texts = [capture.text() for capture in captures.values()]
     return Completed(
         argv=command,
-        returncode=process.returncode,
+        returncode=_returncode(process),
         stdout=texts[0],
         stderr=texts[1] if len(texts) > 1 else "",
         seconds=time.monotonic() - started,
@@ -151,19 +158,14 @@ def run(
     )
 
 
-def die_with_parent(parent_pid: int) -> bool:
-    """Asks the kernel to kill this process when the one that started it ends.
-
-    Returns:
-        Whether it will.
-
-    Raises:
-        SystemExit: The parent has ended already.
-    """
-    status: int = ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent_pid:
-        raise SystemExit("the orchestrator is gone")
-    return status == 0
+def read_status(fd: int) -> dict[str, Any]:
+    """What the guard of a sandbox that has ended said in its status pipe."""
+    os.set_blocking(fd, False)
+    try:
+        found = json.loads(os.read(fd, _CHUNK_BYTES))
+    except (BlockingIOError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def kill_by_home(home: Path) -> int:
@@ -182,11 +184,26 @@ def kill_by_home(home: Path) -> int:
     return killed
 
 
+class Ending(NamedTuple):
+    """How a worker has ended."""
+
+    returncode: int
+    """Negative: the signal that ended it."""
+    survivors: tuple[int, ...]
+    """Processes of it that could not be ended."""
+    limit: str = ""
+    """Code of the limit for which its sandbox ended it; else empty."""
+    detail: str = ""
+    """A sentence about the limit."""
+
+
 class Worker:
     """A long-lived program in a session of its own; its output goes to a log file."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], status_fd: int | None = None) -> None:
         self._process = process
+        self._status_fd = status_fd
+        self._ending: Ending | None = None
 
     @property
     def pid(self) -> int:
@@ -197,10 +214,39 @@ class Worker:
         """Whether it has ended by itself."""
         return _has_ended(self._process)
 
-    def kill(self) -> int:
-        """Ends it and everything below it; returns the exit code, negative for a signal."""
-        _end(self._process)
-        return self._process.returncode
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it ends by itself within a time."""
+        return _wait(self._process, timeout_s)
+
+    def end(self) -> Ending:
+        """Ends it and everything below it; the same answer when it is asked again.
+
+        A sandbox is asked to end first: only its guard can prove that nothing is left.
+        """
+        if self._ending is None:
+            known = _family(self._process.pid)
+            if self._status_fd is not None and not self.ended():
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.send_signal(signal.SIGTERM)
+                _wait(self._process, _END_S)
+            _end(self._process)
+            report = self._report()
+            self._ending = Ending(
+                returncode=_returncode(self._process),
+                survivors=_survivors(known),
+                limit=str(report.get("limit", "")),
+                detail=str(report.get("detail", "")),
+            )
+        return self._ending
+
+    def _report(self) -> dict[str, Any]:
+        if self._status_fd is None:
+            return {}
+        try:
+            return read_status(self._status_fd)
+        finally:
+            os.close(self._status_fd)
+            self._status_fd = None
 
 
 def start(
@@ -210,6 +256,7 @@ def start(
     env: Mapping[str, str],
     pass_fds: Sequence[int],
     log: Path,
+    status_fd: int | None = None,
 ) -> Worker:
     """Start a program that is spoken to over inherited descriptors.
 
@@ -219,6 +266,8 @@ def start(
         env: Its whole environment.
         pass_fds: Descriptors that it inherits, besides the three standard ones.
         log: File that its standard output and error are appended to.
+        status_fd: The orchestrator's end of a sandbox's status pipe, if the program enters one;
+            the worker closes it.
     """
     with log.open("ab") as sink:
         process = subprocess.Popen(
@@ -231,7 +280,7 @@ def start(
             pass_fds=tuple(pass_fds),
             start_new_session=True,
         )
-    return Worker(process)
+    return Worker(process, status_fd)
 
 
 def _follow(
@@ -274,7 +323,42 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for descendant in descendants:
         with contextlib.suppress(psutil.Error):
             descendant.kill()
-    process.wait()
+    # A process that hangs in a driver ends when the driver lets it.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_S)
+
+
+def _returncode(process: subprocess.Popen[bytes]) -> int:
+    return -signal.SIGKILL if process.returncode is None else process.returncode
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not _has_ended(process):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    """A process and all below it."""
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def _survivors(known: Sequence[psutil.Process]) -> tuple[int, ...]:
+    """Those that are still there after they were killed; what has ended is not waited for."""
+    _, alive = psutil.wait_procs(known, timeout=_GONE_S)
+    found = []
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return tuple(found)
 
 
 def _drain(stream: IO[bytes], capture: _Capture) -> None:

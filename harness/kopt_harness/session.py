@@ -1,28 +1,22 @@
 """One judge and its candidates, warm over all workloads of a definition on one device.
 
 The orchestrator's side: no torch, no candidate code, no expected outputs. A session turns
-requests to workers into verdicts and samples; what is measured when is decided above it.
+calls into outcomes or verdicts, and knows which input set has been in which call; what is
+measured when is decided above it, and ``workers`` keeps the processes.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from kopt_harness.errors import KoptError
+from kopt_harness import conduct
+from kopt_harness.activity import busy_ns, cpu_use
 from kopt_harness.layout import Arena
-from kopt_harness.outcome import (
-    CallOutcome,
-    CandidateFailedError,
-    infra,
-    judge_failed,
-    machine_failed,
-)
+from kopt_harness.outcome import CallOutcome, CandidateFailedError
 from kopt_harness.pools import PoolMemory
 from kopt_harness.schema import (
     Definition,
@@ -35,15 +29,18 @@ from kopt_harness.schema import (
 )
 from kopt_harness.setting import Setting
 from kopt_harness.worker.claims import CallClaim, ProfileClaim, read_claim
-from kopt_harness.worker.spawn import WorkerClient, WorkerFailedError, arena_file
+from kopt_harness.worker.spawn import WorkerFailedError
 from kopt_harness.worker.wire import WireError
+from kopt_harness.workers import Workers
 
 __all__ = ["Session"]
 
 _EXPECTED_ITEM_BYTES = 4
 """Expected outputs are kept in float32."""
-_OPEN_TIMEOUT_S = 120.0
-_LOAD_TIMEOUT_S = 300.0
+_QUIET_S = 0.001
+"""The judge looks at the outputs, waits so long, and looks again."""
+_LONG_QUIET_S = 0.3
+"""The same once for a solution whose outputs are wrong: they may still be on their way."""
 
 
 class Session:
@@ -60,24 +57,18 @@ class Session:
         self._setting = setting
         self.definition = definition
         self._arena = Arena.for_workloads(definition, workloads)
-        self._seed_salt = seed_salt
-        self._fd = arena_file()
-        self._judge: WorkerClient | None = None
-        self._export: dict[str, Any] = {}
-        self._candidates: dict[str, WorkerClient] = {}
+        self._workers = Workers(setting, definition, self._arena, salt=seed_salt)
         self._random = random.Random(setting.options.seed)
         self._workload: Workload | None = None
         self._sets: dict[str, dict[str, list[int]]] = {}
         self._pools = PoolMemory()
         self._reference_s = 0.0
         self._had_unused = False
-        self._closed_phases_ns: dict[str, int] = {}
-        self.generators: dict[str, str] = {}
-        """Kind by generator name; known once a judge is open."""
-        self.isolation: dict[str, Any] = {}
-        """What was in force in judge and candidate."""
-        self.flush_bytes = 0
-        """Written before each timed call."""
+        self._drawn = 0
+        self._drawn_at: dict[tuple[str, int], int] = {}
+        self._loaded_at: dict[str, int] = {}
+        self._used: set[tuple[str, int]] = set()
+        self._watched: set[str] = set()
 
     def __enter__(self) -> Session:
         return self
@@ -92,32 +83,35 @@ class Session:
 
     def close(self) -> None:
         """Ends all workers."""
-        for sha in list(self._candidates):
-            self.discard(sha)
-        if self._judge is not None:
-            self._retire(self._judge)
-            self._judge = None
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._workers.close()
+
+    @property
+    def generators(self) -> dict[str, str]:
+        """Kind by generator name; known once a judge is open."""
+        return self._workers.generators
+
+    @property
+    def isolation(self) -> dict[str, Any]:
+        """What was in force in judge and candidate."""
+        return self._workers.isolation
+
+    @property
+    def flush_bytes(self) -> int:
+        """Written before each timed call."""
+        return self._workers.flush_bytes
 
     @property
     def phases_ns(self) -> dict[str, int]:
         """Wall time by phase of all workers so far."""
-        total = dict(self._closed_phases_ns)
-        live = [self._judge, *self._candidates.values()]
-        for client in live:
-            for name, ns in (client.phases_ns if client else {}).items():
-                total[name] = total.get(name, 0) + ns
-        return total
+        return self._workers.phases_ns
 
     def bind(self, workload: Workload) -> None:
         """Makes ``workload`` the current one; its input sets are drawn as they are needed."""
-        self._open_judge()
+        self._workers.judge()
         if self._workload != workload:
             for uuid in self._pools.enter(workload.uuid):
                 self._forget(uuid)
-            self._ask_judge("workload", uuid=workload.uuid, axes=workload.axes)
+            self._workers.ask_judge("workload", uuid=workload.uuid, axes=workload.axes)
             self._workload = workload
             self._had_unused = False
             self._reference_s = 0.0
@@ -138,18 +132,30 @@ class Session:
         """A set that no call has seen."""
         assert self._workload is not None
         self._pools.add(self._workload.uuid, self._set_bytes(self._workload))
-        answer = self._ask_judge("draw", generator=generator, reference=reference)
+        answer = self._workers.ask_judge("draw", generator=generator, reference=reference)
         if answer["invalid"]:
             reason = Reason.model_validate(answer["invalid"])
             raise CandidateFailedError(Verdict.INVALID, "check", reason)
         self._reference_s = max(self._reference_s, answer["reference_s"])
-        return int(answer["set"])
+        number = int(answer["set"])
+        self._drawn += 1
+        self._drawn_at[self._workload.uuid, number] = self._drawn
+        self._used.discard((self._workload.uuid, number))
+        return number
 
     def renew(self) -> None:
         """Forgets every set, so that whoever is called next meets none that was used."""
         for uuid in self._pools.known():
             self._forget(uuid)
         self._workload = None
+
+    def fresh_for(self, sha256: str, generator: str, numbers: Sequence[int]) -> list[int]:
+        """The same sets, the last replaced where all were drawn before a solution was loaded."""
+        assert self._workload is not None
+        loaded = self._loaded_at[sha256]
+        if any(self._drawn_at[self._workload.uuid, number] > loaded for number in numbers):
+            return list(numbers)
+        return [*numbers[:-1], self.fresh_set(generator)]
 
     def unused_set(self, generator: str) -> int | None:
         """A set that no call has seen, once for each visit of a workload; then None."""
@@ -158,48 +164,27 @@ class Session:
         self._had_unused = True
         return self.fresh_set(generator)
 
+    def start(self, solution: Solution, build_path: str) -> None:
+        """Starts a solution's process, so that it is ready sooner when it is opened."""
+        self._workers.start(solution, build_path)
+
     def open(self, solution: Solution, build_path: str) -> None:
-        """Starts the solution's process and loads it; does nothing if it is warm.
+        """Loads a solution in a process of its own; does nothing if it is warm.
 
         Raises:
-            CandidateFailedError: it cannot be loaded.
+            CandidateFailedError: it cannot be loaded, or has tampered with its process.
             UnavailableError: the timer or its cache state is not to be had here.
         """
-        if solution.sha256 in self._candidates:
+        if self._workers.is_open(solution.sha256):
             return
-        self._open_judge()
-        client = WorkerClient("candidate", self._fd, environment=self._setting.worker_variables)
-        self._candidates[solution.sha256] = client
-        options = self._setting.options
-        try:
-            opened = _timed_phase(
-                client,
-                "start",
-                lambda: client.request(
-                    "open",
-                    timeout_s=_OPEN_TIMEOUT_S,
-                    solution=solution.model_dump(mode="json"),
-                    export=self._export,
-                    timer=self._setting.timer,
-                    cache=options.cache,
-                    l2_bytes=self._setting.l2_bytes,
-                    **self._device_fields(),
-                ),
-            )
-        except WorkerFailedError as error:
-            self.discard(solution.sha256)
-            if error.kind in ("unavailable", "infra"):
-                raise machine_failed(error) from error
-            raise infra("the candidate process could not be started", error) from error
-        self.isolation["candidate"] = opened["isolation"]
-        self.flush_bytes = opened["flush_bytes"]
-        self._ask_candidate(solution.sha256, "load", "load", _LOAD_TIMEOUT_S, build=build_path)
+        self._workers.open(solution, build_path)
+        # Sets that are drawn from here on are new to it.
+        self._loaded_at[solution.sha256] = self._drawn
+        self._had_unused = False
 
     def discard(self, sha256: str) -> None:
         """Kills a solution's process."""
-        client = self._candidates.pop(sha256, None)
-        if client is not None:
-            self._retire(client)
+        self._workers.discard(sha256)
 
     def call(
         self,
@@ -226,7 +211,10 @@ class Session:
         """
         assert self._workload is not None
         places = shifts or dict.fromkeys(self._arena.by_name(), 0)
-        refilled = self._ask_judge("refill", set=number, shifts=places)
+        # Contents that were in a call before are never in one again.
+        was_used = (self._workload.uuid, number) in self._used
+        self._used.add((self._workload.uuid, number))
+        refilled = self._workers.ask_judge("refill", set=number, shifts=places, vary=was_used)
         fields = {
             "axes": self._workload.axes,
             "shifts": places,
@@ -234,16 +222,33 @@ class Session:
             "timed": timed,
         }
         claim, wall_ns = self._timed_call(sha256, phase, fields)
+        self._require_honest(claim, phase)
         if claim.bad_output is not None:
             self._blame(Verdict.FAIL, phase, "bad-output", claim.bad_output)
-        tiers = self._verify(number, phase, full=full)
-        return CallOutcome(claim.ns, wall_ns, claim.details.model_dump(exclude_none=True), tiers)
+        pid = self._workers.pid(sha256)
+        before, start_ns = cpu_use(pid), time.perf_counter_ns()
+        tiers = self._verify(sha256, number, phase, full=full)
+        interval_ns = time.perf_counter_ns() - start_ns
+        late = conduct.late_activity(busy_ns(before, cpu_use(pid)), interval_ns)
+        flags = (*conduct.conduct_flags(claim), *late)
+        details = claim.details.model_dump(exclude_none=True)
+        return CallOutcome(claim.ns, wall_ns, details, tiers, flags)
 
     def random_shifts(self, *, some: bool) -> dict[str, int]:
         """A new place for every tensor, or with ``some`` for a random part of them."""
         names = list(self._arena.by_name())
         moved = self._random.sample(names, max(1, len(names) // 2)) if some else names
         return {n: self._random.randint(1, self._arena.shifts) if n in moved else 0 for n in names}
+
+    def single_shifts(self) -> list[dict[str, int]]:
+        """New places for one tensor each, in random order; static inputs move together."""
+        names, static = list(self._arena.by_name()), self.definition.kopt.static_inputs
+        groups: list[tuple[str, ...]] = [(name,) for name in names if name not in static]
+        self._random.shuffle(groups)
+        if static:
+            groups.append(tuple(static))
+        still = dict.fromkeys(names, 0)
+        return [still | {n: self._random.randint(1, self._arena.shifts) for n in g} for g in groups]
 
     def choose(self, numbers: Sequence[int], count: int) -> list[int]:
         """``count`` sets in random order, each as often as the others up to one."""
@@ -260,9 +265,9 @@ class Session:
         """
         assert self._workload is not None
         places = dict.fromkeys(self._arena.by_name(), 0)
-        refilled = self._ask_judge("refill", set=number, shifts=places)
+        refilled = self._workers.ask_judge("refill", set=number, shifts=places, vary=False)
         timeout_s = self._call_timeout_s() * 4
-        answer = self._ask_candidate(
+        answer = self._workers.ask_candidate(
             sha256,
             "bench",
             "profile",
@@ -275,13 +280,19 @@ class Session:
         try:
             return read_claim(ProfileClaim, answer).model_dump(mode="json")
         except WireError as error:
-            raise self._broken(sha256, "bench", error) from error
+            raise self._workers.failed(sha256, "bench", error) from error
+
+    def calibrate(self, generator: str) -> dict[str, Any]:
+        """What null kernels achieve on the current workload; no solution is involved."""
+        found = self._workers.ask_judge("calibrate", generator=generator)["calibration"]
+        assert isinstance(found, dict)
+        return found
 
     def _forget(self, uuid: str) -> None:
         self._sets.pop(uuid, None)
         self._pools.drop(uuid)
-        if self._judge is not None:
-            self._ask_judge("forget", uuid=uuid)
+        if self._workers.has_judge():
+            self._workers.ask_judge("forget", uuid=uuid)
 
     def _set_bytes(self, workload: Workload) -> int:
         """What one set and its expected outputs take in the judge; static inputs are shared."""
@@ -298,7 +309,7 @@ class Session:
         self, sha256: str, phase: Phase, fields: dict[str, Any]
     ) -> tuple[CallClaim, int]:
         timeout_s = self._call_timeout_s()
-        client = self._candidates[sha256]
+        client = self._workers.candidate(sha256)
         try:
             client.send("call", **fields)
             if fields["timed"]:
@@ -309,14 +320,27 @@ class Session:
             claim = read_claim(CallClaim, answer)
             if fields["timed"] and not claim.is_time:
                 raise WireError(f"a call of {claim.ns!r} ns")
-        except WorkerFailedError as error:
-            raise self._verdict_of(sha256, phase, error) from error
-        except WireError as error:
-            raise self._broken(sha256, phase, error) from error
+        except (WorkerFailedError, WireError) as error:
+            raise self._workers.failed(sha256, phase, error) from error
         return claim, wall_ns
 
-    def _verify(self, number: int, phase: Phase, *, full: bool) -> dict[str, TierResult]:
-        answer = self._ask_judge("verify", set=number, full=full)
+    def _require_honest(self, claim: CallClaim, phase: Phase) -> None:
+        reason = conduct.tampering(claim)
+        if reason is not None:
+            self._blame(Verdict.REJECT, phase, reason.code, reason.detail)
+
+    def _verify(
+        self, sha256: str, number: int, phase: Phase, *, full: bool
+    ) -> dict[str, TierResult]:
+        answer = self._workers.ask_judge("verify", set=number, full=full, quiet_s=_QUIET_S)
+        failed = any(tier["verdict"] == "fail" for tier in answer["tiers"].values())
+        late = answer["late_writes"]
+        if failed and not late and sha256 not in self._watched:
+            self._watched.add(sha256)
+            late = self._workers.ask_judge("watch", quiet_s=_LONG_QUIET_S)["late_writes"]
+        if late:
+            detail = f"wrote to {', '.join(late)} after the call had returned"
+            self._blame(Verdict.REJECT, phase, "late-write", detail)
         if answer["red_zones"]:
             names = ", ".join(answer["red_zones"])
             self._blame(Verdict.FAIL, phase, "out-of-bounds-write", f"wrote outside {names}")
@@ -341,86 +365,3 @@ class Session:
         assert self._workload is not None
         where = f"workload {self._workload.uuid} {self._workload.axes}: "
         raise CandidateFailedError(verdict, phase, Reason(code=code, detail=where + detail))
-
-    def _ask_candidate(
-        self, sha256: str, phase: Phase, type_: str, timeout_s: float, **fields: Any
-    ) -> dict[str, Any]:
-        try:
-            return self._candidates[sha256].request(type_, timeout_s=timeout_s, **fields)
-        except WorkerFailedError as error:
-            raise self._verdict_of(sha256, phase, error) from error
-
-    def _verdict_of(
-        self, sha256: str, phase: Phase, error: WorkerFailedError
-    ) -> CandidateFailedError | KoptError:
-        """A dead or failing process is not used again.
-
-        Candidate code can send what it likes, so that it cannot blame the machine for its own
-        faults, only a GPU's timer is believed: it may lose records.
-        """
-        self.discard(sha256)
-        if error.kind == "infra" and self._setting.target.kind != "cpu":
-            return machine_failed(error)
-        verdict = Verdict.TIMEOUT if error.kind == "timeout" else Verdict.CRASH
-        code = {"timeout": "no-answer", "crash": "process-ended"}.get(error.kind, "exception")
-        return CandidateFailedError(verdict, phase, Reason(code=code, detail=error.detail))
-
-    def _broken(self, sha256: str, phase: Phase, error: WireError) -> Exception:
-        """What came from a candidate process is not of the form that it must have."""
-        failed = WorkerFailedError("crash", f"candidate: broken protocol: {error}")
-        return self._verdict_of(sha256, phase, failed)
-
-    def _ask_judge(self, type_: str, **fields: Any) -> dict[str, Any]:
-        judge = self._open_judge()
-        try:
-            return judge.request(type_, timeout_s=self._setting.options.judge_timeout_s, **fields)
-        except WorkerFailedError as error:
-            raise judge_failed("the judge failed", error) from error
-
-    def _open_judge(self) -> WorkerClient:
-        if self._judge is None:
-            client = WorkerClient("judge", self._fd, environment=self._setting.worker_variables)
-            self._judge = client
-            seed = self._setting.options.seed
-            try:
-                opened = _timed_phase(
-                    client,
-                    "start",
-                    lambda: client.request(
-                        "open",
-                        timeout_s=_OPEN_TIMEOUT_S,
-                        folder=str(Path(self._setting.catalog.folder(self.definition)).resolve()),
-                        seed=None if seed is None else seed + self._seed_salt,
-                        **self._device_fields(),
-                    ),
-                )
-            except WorkerFailedError as error:
-                raise judge_failed("the judge could not be started", error) from error
-            self._export = opened["export"]
-            self.generators = opened["generators"]
-            self.isolation["judge"] = opened["isolation"]
-        return self._judge
-
-    def _device_fields(self) -> dict[str, Any]:
-        return {
-            "definition": self.definition.model_dump(mode="json"),
-            "device_kind": self._setting.target.kind,
-            "device_index": 0,
-            "arena": self._arena.model_dump(mode="json"),
-        }
-
-    def _retire(self, client: WorkerClient) -> None:
-        for name, ns in client.phases_ns.items():
-            self._closed_phases_ns[name] = self._closed_phases_ns.get(name, 0) + ns
-        client.close()
-
-
-def _timed_phase(
-    client: WorkerClient, name: str, ask: Callable[[], dict[str, Any]]
-) -> dict[str, Any]:
-    """Counts starting a process and its imports, which the worker itself cannot see."""
-    start_ns = time.perf_counter_ns()
-    answer = ask()
-    client.phases_ns.pop("open", None)
-    client.phases_ns[name] = time.perf_counter_ns() - start_ns
-    return answer

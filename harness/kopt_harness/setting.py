@@ -16,6 +16,7 @@ from kopt_harness import __version__
 from kopt_harness.catalog import Catalog
 from kopt_harness.conditions import gpu_driver
 from kopt_harness.options import MeasureOptions
+from kopt_harness.schema import Definition
 from kopt_harness.targets import Target, get_target, require_present
 
 __all__ = ["Setting"]
@@ -75,6 +76,19 @@ class Setting:
     def build_cache(self) -> Path:
         """Folder of built solutions."""
         return self.catalog.root.local / "builds"
+
+    def rules(self, definition: Definition) -> dict[str, Any]:
+        """By what an answer of a definition is judged here, resolved: for the result."""
+        options = self.options.model_dump(mode="json")
+        chosen = {"timer": self.timer, "calls_per_slot": self.calls_per_slot}
+        return {
+            "contest": definition.kopt.contest.model_dump(mode="json"),
+            "strict": {
+                name: bound.model_dump(mode="json")
+                for name, bound in definition.kopt.strict.items()
+            },
+            "options": options | chosen,
+        }
 
     @cached_property
     def environment(self) -> dict[str, Any]:

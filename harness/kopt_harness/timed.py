@@ -7,21 +7,23 @@ sample of rows). One set in each visit is one that was never used before.
 
 from __future__ import annotations
 
-from statistics import median
+import time
 from typing import Any
 
+from kopt_harness import crosscheck
 from kopt_harness.conditions import read_conditions
-from kopt_harness.outcome import CandidateFailedError
+from kopt_harness.conduct import weighed
+from kopt_harness.outcome import CallOutcome, CandidateFailedError
 from kopt_harness.schema import CacheState, Flag, Reason, Timer, Timing, Verdict, Workload
 from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 
 __all__ = ["TimedCalls"]
 
-WALL_SLACK_NS = 2_000_000
-"""How far the orchestrator's clock may exceed a CPU claim: two messages, a scheduler slice."""
-FLOOR_TOLERANCE = 0.85
-"""A time below this share of compulsory bytes over attainable bandwidth is not believed."""
+MOVES_S = 5.0
+"""Wall time after which no further tensor is moved alone."""
+COMPILE_RETRIES = 2
+"""Calls that are taken once more because something was compiled in them."""
 
 
 class TimedCalls:
@@ -35,6 +37,10 @@ class TimedCalls:
         self._walls_ns: dict[str, list[int]] = {}
         self._launches: dict[str, set[int]] = {}
         self._kernels: dict[str, list[Any]] = {}
+        self._raised: dict[str, list[Flag]] = {}
+        self._moved_ns: dict[str, list[int]] = {}
+        self._moved_sets: dict[str, list[dict[str, int]]] = {}
+        self._timed_sets: dict[str, list[dict[str, int]]] = {}
 
     def slot(self, sha256: str, calls: int, *, numbers: list[int] | None = None) -> list[int]:
         """Samples of consecutive calls of one solution, in nanoseconds.
@@ -50,21 +56,16 @@ class TimedCalls:
         chosen = numbers or self.sets(calls)
         samples = []
         for number in chosen:
-            outcome = self._session.call(sha256, number, phase="bench", timed=True, full=False)
+            outcome = self._timed_call(sha256, number)
             assert outcome.ns is not None
-            if outcome.details.get("launches") == 0:
-                reason = Reason(
-                    code="no-device-activity",
-                    detail=f"workload {self._workload.uuid} {self._workload.axes}: right outputs, "
-                    "but nothing ran on the device during a timed call",
-                )
-                raise CandidateFailedError(Verdict.REJECT, "bench", reason)
             samples.append(outcome.ns)
+            self._raised.setdefault(sha256, []).extend(outcome.flags)
             self._claims_ns.setdefault(sha256, []).append(outcome.ns)
             self._walls_ns.setdefault(sha256, []).append(outcome.wall_ns)
             if "launches" in outcome.details:
                 self._launches.setdefault(sha256, set()).add(outcome.details["launches"])
                 self._kernels[sha256] = outcome.details["kernels"]
+                self._timed_sets.setdefault(sha256, []).append(_counts(outcome.details))
         return samples
 
     def sets(self, calls: int) -> list[int]:
@@ -80,22 +81,63 @@ class TimedCalls:
         return [*self._session.choose(pooled, calls - 1), unused]
 
     def moved_pointers(self, sha256: str) -> None:
-        """One checked call with every tensor moved, one with a random part of them moved.
+        """Checked calls with moved tensors: all, a random part, and then each of them alone.
+
+        A solution that keeps addresses of earlier calls and recognises a call by some of its
+        tensors is wrong as soon as another one moves. Moves of single tensors end when they
+        have taken ``MOVES_S``, those that move first being chosen at random.
 
         Raises:
             CandidateFailedError: the solution has kept addresses of earlier calls.
         """
+        deadline = time.monotonic() + MOVES_S
+        shifts = [self._session.random_shifts(some=some) for some in (False, True)]
+        for position, moved in enumerate((*shifts, *self._session.single_shifts())):
+            if position >= len(shifts) and time.monotonic() > deadline:
+                break
+            self._moved_call(sha256, moved)
+
+    def require_possible(self, sha256: str) -> None:
+        """Believes no time that clock and bandwidth contradict alike.
+
+        Raises:
+            CandidateFailedError: they do.
+        """
+        wall, floor = self._wall_disagrees(sha256), self._below_floor(sha256)
+        reason = crosscheck.impossible_time(wall, floor)
+        if reason is not None:
+            raise CandidateFailedError(Verdict.REJECT, "bench", reason)
+
+    def _moved_call(self, sha256: str, shifts: dict[str, int]) -> None:
         first = next(iter(self._session.generators))
         pooled = self._session.sets(first, self._setting.options.pool)
-        for some in (False, True):
-            self._session.call(
-                sha256,
-                self._session.choose(pooled, 1)[0],
-                phase="bench",
-                timed=False,
-                full=True,
-                shifts=self._session.random_shifts(some=some),
+        number = self._session.choose(pooled, 1)[0]
+        outcome = self._session.call(
+            sha256, number, phase="bench", timed=True, full=True, shifts=shifts
+        )
+        assert outcome.ns is not None
+        self._moved_ns.setdefault(sha256, []).append(outcome.ns)
+        if "launches" in outcome.details:
+            self._moved_sets.setdefault(sha256, []).append(_counts(outcome.details))
+
+    def _timed_call(self, sha256: str, number: int) -> CallOutcome:
+        """One call, taken once more where something was compiled in it.
+
+        Raises:
+            CandidateFailedError: it was wrong, or nothing ran on the device.
+        """
+        for attempt in range(COMPILE_RETRIES + 1):
+            outcome = self._session.call(sha256, number, phase="bench", timed=True, full=False)
+            if not outcome.details.get("compiled") or attempt == COMPILE_RETRIES:
+                break
+        if outcome.details.get("launches") == 0:
+            reason = Reason(
+                code="no-device-activity",
+                detail=f"workload {self._workload.uuid} {self._workload.axes}: right outputs, "
+                "but nothing ran on the device during a timed call",
             )
+            raise CandidateFailedError(Verdict.REJECT, "bench", reason)
+        return outcome
 
     def too_slow(self, wall_ns: int) -> str:
         """Why a workload is not timed, given what one call took; empty where it is."""
@@ -127,33 +169,31 @@ class TimedCalls:
 
     def flags(self, sha256: str) -> tuple[Flag, ...]:
         """What bars a promotion although every answer was right."""
-        found = [self._too_fast(sha256), self._below_floor(sha256)]
-        return tuple(flag for flag in found if flag is not None)
+        timed_ns, moved_ns = self._claims_ns.get(sha256, []), self._moved_ns.get(sha256, [])
+        found = [
+            self._wall_disagrees(sha256),
+            self._below_floor(sha256),
+            crosscheck.pointer_bound(timed_ns, moved_ns, timer=self._setting.timer),
+            crosscheck.kernels_missing(
+                self._moved_sets.get(sha256, []), self._timed_sets.get(sha256, [])
+            ),
+        ]
+        calls = len(self._claims_ns.get(sha256, ()))
+        conduct = weighed(self._raised.get(sha256, []), calls)
+        return (*conduct, *(flag for flag in found if flag is not None))
 
-    def _too_fast(self, sha256: str) -> Flag | None:
-        """On a CPU the claim and the orchestrator's clock see the same call.
-
-        The lower quartile of the gaps counts: on a busy machine most calls of an honest
-        solution wait for a core after they have ended, but not all of them.
-        """
-        if self._setting.timer != "cpu" or sha256 not in self._claims_ns:
-            return None
-        pairs = zip(self._walls_ns[sha256], self._claims_ns[sha256], strict=True)
-        ordered = sorted(pairs, key=lambda pair: pair[0] - pair[1])
-        wall, claim = ordered[len(ordered) // 4]
-        if wall - claim <= max(WALL_SLACK_NS, 0.5 * wall):
-            return None
-        detail = f"the candidate claims {claim / 1e3:.1f} us, the wall clock says {wall / 1e3:.1f}"
-        return Flag(code="timer-disagrees", detail=detail)
+    def _wall_disagrees(self, sha256: str) -> Flag | None:
+        claims, walls = self._claims_ns.get(sha256, []), self._walls_ns.get(sha256, [])
+        return crosscheck.wall_disagrees(claims, walls, timer=self._setting.timer)
 
     def _below_floor(self, sha256: str) -> Flag | None:
         bandwidth = self._setting.target.copy_gbps
-        if bandwidth is None or sha256 not in self._claims_ns:
+        if bandwidth is None:
             return None
         nbytes = self._setting.catalog.cost(self._session.definition, self._workload.axes).bytes
-        floor_ns = nbytes / bandwidth.value
-        claim_ns = median(self._claims_ns[sha256])
-        if claim_ns >= FLOOR_TOLERANCE * floor_ns:
-            return None
-        detail = f"{claim_ns / 1e3:.2f} us, but moving the bytes takes {floor_ns / 1e3:.2f} us"
-        return Flag(code="below-floor", detail=detail)
+        return crosscheck.below_floor(self._claims_ns.get(sha256, []), nbytes, bandwidth.value)
+
+
+def _counts(details: dict[str, Any]) -> dict[str, int]:
+    """Launches by name."""
+    return {kernel["name"]: kernel["count"] for kernel in details["kernels"]}

@@ -1,9 +1,10 @@
 """Is an attention right: the contest's rule for it, and kopt's strict rule.
 
 *contest*: FlashInfer-Bench's DsaSparseAttentionEvaluator (main of 2026-04-30) differs from the
-default only in that a solution may leave out ``lse``; here both outputs are required. A NaN
-or an infinity anywhere in an output fails, whatever the reference has there; so this tier
-only fits inputs in which every row selects a token.
+default only in that a solution may leave out ``lse``: an output that is not in ``actual`` is
+not compared in this tier. A judge never leaves one out, since ``check_outputs`` refuses it
+first. A NaN or an infinity anywhere in an output fails, whatever the reference has there; so
+this tier only fits inputs in which every row selects a token.
 
 *strict*: row by row against the float64 reference. A row that selects nothing must have an
 ``lse`` of exactly minus infinity and an output of zeros.
@@ -11,8 +12,8 @@ only fits inputs in which every row selects a token.
 
 from kopt_harness.check import (
     OutputFinding,
-    compare_contest,
     compare_strict,
+    contest_output,
     first_wrong,
     tier_result,
 )
@@ -34,11 +35,16 @@ def compare(tier, definition, inputs, expected, actual):  # noqa: ARG001
     """
     if tier == "strict":
         return compare_strict(definition, expected, actual)
-    findings = [_non_finite(name, expected[name], actual[name]) for name in definition.outputs]
+    given = [name for name in definition.outputs if name in actual]
+    findings = [_non_finite(name, expected[name], actual[name]) for name in given]
     found = [finding for finding in findings if finding is not None]
-    if found:
-        return tier_result(tier, found)
-    return compare_contest(definition, expected, actual)
+    if not found:
+        tolerance = definition.kopt.contest
+        found = [
+            contest_output(name, expected[name].to(actual[name].dtype), actual[name], tolerance)
+            for name in given
+        ]
+    return tier_result(tier, found)
 
 
 def _non_finite(name, expected, actual):

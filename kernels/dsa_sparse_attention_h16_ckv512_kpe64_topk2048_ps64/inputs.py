@@ -134,6 +134,41 @@ def _flat(axes, rng):
     return inputs
 
 
+def _empty_tiles(axes, rng):
+    """Runs of 64 holes at both ends and in between: a tile without a token gives no NaN.
+
+    Without a maximum to subtract, exp(-inf - -inf) shows; so does stopping at the first hole.
+    """
+    selected = _selected(axes, rng)
+    tokens, tiles = axes["num_tokens"], axes["topk"] // 64
+    empty = _random(rng, tokens, tiles) < 0.5
+    empty[:, :2] = True
+    empty[:, -1] = True
+    kept = 2 + (_random(rng, tokens, 1) * (tiles - 3)).long()
+    empty.scatter_(1, kept, False)
+    return _inputs(axes, rng, selected.masked_fill_(empty.repeat_interleave(64, dim=1), -1))
+
+
+def _needles(axes, rng, static=None):
+    """One token per head has most of the weight, in a place where loops begin or end.
+
+    A tail that is left out, or a border that is off by one, shows.
+    """
+    tokens, heads, count = axes["num_tokens"], axes["num_qo_heads"], axes["topk"]
+    selected = _selected(axes, rng)
+    edges = [0, 1, 63, 64, 65, 127, 128, 1023, 1024, count - 2, count - 1]
+    edges = torch.tensor(edges, device=rng.device)
+    pick = torch.randint(edges.numel(), (tokens, heads), generator=rng, device=rng.device)
+    needle = selected.gather(1, edges[pick]).long()
+    inputs = _inputs(axes, rng, selected)
+    caches = static or draw_static(axes, rng)
+    for name, cache in (("q_nope", "ckv_cache"), ("q_pe", "kpe_cache")):
+        keys = caches[cache].flatten(0, 1)[needle]
+        # Along the key: a logit of 10, where the sum of the others is like one of 8.
+        inputs[name] = (0.25 * keys + 0.25 * inputs[name]).to(torch.bfloat16)
+    return inputs
+
+
 def _generator(name, kind, draw):
     """A generator whose inputs do not depend on the static ones."""
     return Generator(name, kind, lambda axes, rng, static=None: draw(axes, rng))  # noqa: ARG005
@@ -148,5 +183,41 @@ GENERATORS = {
         _generator("single-token", "stress", _single),
         _generator("extreme-logits", "stress", _extreme),
         _generator("flat-logits", "stress", _flat),
+        _generator("empty-tiles", "stress", _empty_tiles),
+        Generator("needles", "stress", _needles),
     )
 }
+
+
+def _cycle(tensor, order, dim):
+    """Moves each of ``order`` along an axis to the place of the next one, in place."""
+    tensor.index_copy_(dim, order, tensor.index_select(dim, order.roll(1)))
+
+
+def vary(values, expected, axes, rng):
+    """Permutes a set in place, and what is expected of it; no two calls see the same.
+
+    Query tokens are permuted, and heads, with both outputs. Half of the places of the
+    selected tokens are swapped in pairs where both hold one, so that holes stay where they
+    are; the outputs are sums over the selection and stay the same but for their last bit.
+
+    Args:
+        values: inputs by name.
+        expected: unrounded outputs by name.
+        axes: all axes, bound.
+        rng: source of randomness, on the device of the inputs.
+    """
+    selected = values["sparse_indices"]
+    place = torch.randperm(axes["topk"], generator=rng, device=rng.device)
+    left, right = place[: axes["topk"] // 2].view(2, -1)
+    one, other = selected[:, left], selected[:, right]
+    both = (one >= 0) & (other >= 0)
+    selected[:, left] = torch.where(both, other, one)
+    selected[:, right] = torch.where(both, one, other)
+
+    token = torch.randperm(axes["num_tokens"], generator=rng, device=rng.device)
+    head = torch.randperm(axes["num_qo_heads"], generator=rng, device=rng.device)
+    _cycle(selected, token, 0)
+    for tensor in (values["q_nope"], values["q_pe"], expected["output"], expected["lse"]):
+        _cycle(tensor, token, 0)
+        _cycle(tensor, head, 1)

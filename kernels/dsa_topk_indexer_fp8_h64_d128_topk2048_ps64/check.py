@@ -69,6 +69,104 @@ def compare(tier, definition, inputs, expected, actual):
     return tier_result(tier, [finding])
 
 
+def same_answer(inputs, right, outputs):
+    """Whether two selections are the same answer: the same tokens, or others of equal scores.
+
+    Args:
+        inputs: all inputs by name.
+        right: a right selection by name.
+        outputs: another one by name.
+    """
+    selected, reference = outputs[_NAME], right[_NAME]
+    same = (selected.sort(dim=1).values == reference.sort(dim=1).values).all(dim=1)
+    if bool(same.all()):
+        return True
+    if _invalid_member(selected, inputs) or _wrong_count(selected, inputs):
+        return False
+    rows = (~same).nonzero()[:, 0]
+    mine, target = _scores(selected, rows, inputs), _scores(reference, rows, inputs)
+    apart = mine.value.sort(dim=1).values - target.value.sort(dim=1).values
+    apart = apart.nan_to_num(0.0).abs()  # padding on both sides
+    # Scores of true ties differ by the rounding of float64 sums alone.
+    return bool((apart <= 2.0**-20 * target.blur.amax(dim=1, keepdim=True)).all())
+
+
+def null_kernels(inputs, right, rng):
+    """Selections that need no scores, or are right but for one token.
+
+    Args:
+        inputs: all inputs by name.
+        right: a right selection by name.
+        rng: source of randomness on the host.
+
+    Yields:
+        The name of a null kernel and its outputs.
+    """
+    selected, lengths = right[_NAME], inputs["seq_lens"][:, None]
+    place = torch.arange(selected.shape[1], device=selected.device)
+    yield "nothing-selected", {_NAME: torch.full_like(selected, -1)}
+    yield "first-ids", {_NAME: place.to(selected.dtype).expand_as(selected).contiguous()}
+    table = inputs["block_table"]
+    for name, at in (
+        ("first-tokens", place.expand_as(selected)),
+        ("last-tokens", (lengths - 1 - place).clamp(min=0)),
+    ):
+        tokens = table.gather(1, (at // _PAGE).clamp(max=table.shape[1] - 1)) * _PAGE + at % _PAGE
+        tokens = tokens.masked_fill(place >= lengths, -1)
+        yield name, {_NAME: tokens.to(selected.dtype)}
+    yield "one-token-twice", {_NAME: _one_replaced(selected, rng, selected.roll(1, dims=1))}
+    yield "one-token-missing", {_NAME: _one_replaced(selected, rng, torch.full_like(selected, -1))}
+    stray = _unreachable(inputs).to(selected.dtype).expand_as(selected)
+    yield "one-token-of-no-page", {_NAME: _one_replaced(selected, rng, stray)}
+    yield "one-token-below-the-cut", {_NAME: _one_below(selected, rng, inputs)}
+
+
+def _unreachable(inputs):
+    """(B, 1) a token of a page that is not in the block table of the row."""
+    table = inputs["block_table"].long()
+    pages = inputs["k_index_cache_fp8"].shape[0]
+    is_free = torch.ones(table.shape[0], pages, dtype=torch.bool, device=table.device)
+    is_free.scatter_(1, table, False)
+    return is_free.int().argmax(dim=1, keepdim=True) * _PAGE
+
+
+def _one_replaced(selected, rng, by):
+    """In the first row that has any, one token gives way to what ``by`` has in its place."""
+    wrong = selected.clone()
+    usable = (selected >= 0) & (selected != by)
+    for row in usable.any(dim=1).nonzero()[:, 0].tolist():
+        places = usable[row].nonzero()[:, 0]
+        pick = int(torch.randint(places.numel(), (1,), generator=rng))
+        wrong[row, places[pick]] = by[row, places[pick]]
+        break
+    return wrong
+
+
+def _one_below(selected, rng, inputs):
+    """In one long row, a selected token gives way to one whose score is clearly lower."""
+    wrong = selected.clone()
+    table, size = inputs["block_table"].long(), selected.shape[1]
+    for row in (inputs["seq_lens"] > size).nonzero()[:, 0].tolist():
+        position = torch.arange(int(inputs["seq_lens"][row]), device=table.device)
+        tokens = table[row, position // _PAGE] * _PAGE + position % _PAGE
+        rest = tokens[~torch.isin(tokens, selected[row].long())]
+        only = torch.full((1,), row, device=table.device)
+        spread = torch.zeros_like(table[:, :1]).expand(-1, rest.numel()).clone()
+        spread[row] = rest
+        below = _scores(spread, only, inputs)
+        mine = _scores(selected, only, inputs)
+        cut, place = mine.value.min(1, keepdim=True)
+        clear = cut - below.value > 2.0 * (below.blur + mine.blur.gather(1, place))
+        candidates = rest[clear[0]]
+        if candidates.numel():
+            # The one nearest to the cut is the hardest to find.
+            best = below.value[0][clear[0]].argmax()
+            pick = int(torch.randint(size, (1,), generator=rng))
+            wrong[row, pick] = candidates[best].to(wrong.dtype)
+            break
+    return wrong
+
+
 def _keys(raw):
     """Float64 keys of gathered tokens: their 128 value bytes and 4 scale bytes, (..., 132)."""
     values = raw[..., :_DIM].contiguous().view(torch.float8_e4m3fn).double()
@@ -138,11 +236,12 @@ def _by_scores(tolerance, rows, selected, reference, inputs):
     """Compare rank by rank; ``rows`` are those whose sets differ."""
     actual = _scores(selected, rows, inputs).value.float().sort(dim=1, descending=True).values
     target = _scores(reference, rows, inputs).value.float().sort(dim=1, descending=True).values
-    absolute = (actual - target).abs()
-    absolute.masked_fill_(actual == target, 0.0)  # padding on both sides
+    # Minus infinity on both sides is padding; NaN on both sides counts as equal officially.
+    same = (actual == target) | (actual.isnan() & target.isnan())
+    absolute = (actual - target).abs().masked_fill_(same, 0.0)
     relative = absolute / (target.abs() + _EPS)
     relative.masked_fill_(absolute.isinf(), torch.inf)
-    wrong = ~(absolute <= tolerance.atol) & ~(relative <= tolerance.rtol)
+    wrong = ~same & ~(absolute <= tolerance.atol) & ~(relative <= tolerance.rtol)
     matched = 1.0 - int(wrong.sum()) / selected.numel()
     error = _error(absolute, relative, matched)
     if matched >= tolerance.required_matched_ratio:

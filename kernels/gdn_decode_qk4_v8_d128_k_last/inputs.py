@@ -112,6 +112,31 @@ def _no_state(axes, rng):
     return _typical(axes, rng) | {"state": None}
 
 
+def _long_memory(axes, rng):
+    """Next to no decay, weak writes, the default scale: an old state that is dropped shows."""
+    inputs = _typical(axes, rng)
+    inputs["dt_bias"] = torch.full_like(inputs["dt_bias"], -12.0)
+    inputs["b"] = (inputs["b"].float() - 4.0).to(torch.bfloat16)
+    inputs["scale"] = 0.0
+    return inputs
+
+
+def _tiny_values(axes, rng):
+    """Outputs far below the contest's absolute tolerance: zeros in their place show."""
+    inputs = _typical(axes, rng)
+    inputs["v"] = inputs["v"] * 2.0**-12
+    inputs["state"] = inputs["state"] * 2.0**-12
+    return inputs
+
+
+def _huge_values(axes, rng):
+    """States and values beyond the range of half precision: float16 anywhere shows."""
+    inputs = _typical(axes, rng)
+    inputs["v"] = inputs["v"] * 2.0**18
+    inputs["state"] = inputs["state"] * 2.0**20
+    return inputs
+
+
 GENERATORS = {
     generator.name: generator
     for generator in (
@@ -120,5 +145,48 @@ GENERATORS = {
         Generator("large-state", "stress", _large_state),
         Generator("zero-state", "stress", _zero_state),
         Generator("no-state", "stress", _no_state),
+        Generator("long-memory", "stress", _long_memory),
+        Generator("tiny-values", "stress", _tiny_values),
+        Generator("huge-values", "stress", _huge_values),
     )
 }
+
+
+def _negate(rows, pick):
+    """Some rows of (N, W) in place; one that is picked twice is negated once."""
+    rows[pick] = -rows[pick]
+
+
+def vary(values, expected, axes, rng):
+    """Changes a small random part of a set in place, and what is expected of it.
+
+    Three identities, all of them exact because only signs change: a negated query negates
+    what it reads; a negated key with the negated values written along it changes neither
+    output; and a sign for each row of a state, with the same sign for the value that the row
+    is corrected to, carries over to both outputs. The first two are applied to an eighth of
+    the queries and keys each, the third to one sequence.
+
+    Args:
+        values: inputs by name.
+        expected: unrounded outputs by name.
+        axes: all axes, bound.
+        rng: source of randomness, on the device of the inputs.
+    """
+    batch, heads, width = axes["batch_size"], axes["num_v_heads"], axes["head_size"]
+    pairs = batch * axes["num_q_heads"]
+    if pairs == 0:
+        return
+    pick = torch.randint(pairs, (2, max(1, pairs // 8)), generator=rng, device=rng.device)
+    _negate(values["q"].view(pairs, -1), pick[0])
+    _negate(expected["output"].view(pairs, -1), pick[0])  # each query serves adjacent heads
+    _negate(values["k"].view(pairs, -1), pick[1])
+    _negate(values["v"].view(pairs, -1), pick[1])
+
+    chosen = torch.randint(batch, (1,), generator=rng, device=rng.device)
+    sign = 1.0 - 2.0 * torch.randint(2, (heads, width), generator=rng, device=rng.device)
+    sign[0, 0] = -1.0
+    for tensor in (values["v"], expected["output"]):
+        tensor[chosen] *= sign.to(tensor.dtype)
+    for tensor in (values["state"], expected["new_state"]):
+        if tensor is not None:
+            tensor[chosen] *= sign[..., None]

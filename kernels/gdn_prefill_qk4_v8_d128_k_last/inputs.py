@@ -153,6 +153,44 @@ def _no_state(axes, rng):
     return _typical(axes, rng) | {"state": None}
 
 
+def _chunk_borders(axes, rng):
+    """Lengths within one token of 64 and 128: a chunk that is cut off or run over shows."""
+    tokens, seqs = axes["total_seq_len"], axes["num_seqs"]
+    around = torch.tensor([1, 63, 64, 65, 127, 128, 129], device=rng.device)
+    pick = torch.randint(around.numel(), (seqs - 1,), generator=rng, device=rng.device)
+    # What does not fit is cut off, and leaves empty sequences behind it.
+    cuts = around[pick].cumsum(0).clamp(max=tokens)
+    return _typical(axes, rng) | {"cu_seqlens": _bounds(rng, cuts, tokens)}
+
+
+def _one_long(axes, rng):
+    """All tokens but a few in one sequence: work shared out by the mean length shows."""
+    tokens, seqs = axes["total_seq_len"], axes["num_seqs"]
+    lengths = torch.randint(0, 2, (seqs,), generator=rng, device=rng.device)
+    lengths = torch.where(lengths.cumsum(0) < tokens, lengths, 0)
+    place = torch.randint(seqs, (1,), generator=rng, device=rng.device)
+    lengths[place] = 0
+    lengths[place] = tokens - lengths.sum()
+    return _typical(axes, rng) | {"cu_seqlens": _bounds(rng, lengths.cumsum(0)[:-1], tokens)}
+
+
+def _tiny_values(axes, rng):
+    """Outputs far below the contest's absolute tolerance: zeros in their place show."""
+    inputs = _typical(axes, rng)
+    inputs["v"] = inputs["v"] * 2.0**-12
+    inputs["state"] = inputs["state"] * 2.0**-12
+    inputs["scale"] = 0.0  # stands for the default
+    return inputs
+
+
+def _huge_values(axes, rng):
+    """States and values beyond the range of half precision: float16 anywhere shows."""
+    inputs = _typical(axes, rng)
+    inputs["v"] = inputs["v"] * 2.0**18
+    inputs["state"] = inputs["state"] * 2.0**20
+    return inputs
+
+
 GENERATORS = {
     generator.name: generator
     for generator in (
@@ -163,5 +201,50 @@ GENERATORS = {
         Generator("large-state", "stress", _large_state),
         Generator("zero-state", "stress", _zero_state),
         Generator("no-state", "stress", _no_state),
+        Generator("chunk-borders", "stress", _chunk_borders),
+        Generator("one-long", "stress", _one_long),
+        Generator("tiny-values", "stress", _tiny_values),
+        Generator("huge-values", "stress", _huge_values),
     )
 }
+
+
+def _negate(rows, pick):
+    """Some rows of (N, W) in place; one that is picked twice is negated once."""
+    rows[pick] = -rows[pick]
+
+
+def vary(values, expected, axes, rng):
+    """Changes a small random part of a set in place, and what is expected of it.
+
+    Three identities, all of them exact because only signs change: a negated query negates
+    what it reads; a negated key with the negated values written along it changes nothing; and
+    a sign for each row of a state, with the same sign for that element of every value of the
+    sequence, carries over to both outputs. The first two are applied to a sixteenth of the
+    queries and keys each, the third to one head of one sequence.
+
+    Args:
+        values: inputs by name.
+        expected: unrounded outputs by name.
+        axes: all axes, bound.
+        rng: source of randomness, on the device of the inputs.
+    """
+    pairs = axes["total_seq_len"] * axes["num_q_heads"]
+    if pairs:
+        pick = torch.randint(pairs, (2, max(1, pairs // 16)), generator=rng, device=rng.device)
+        _negate(values["q"].view(pairs, -1), pick[0])
+        _negate(expected["output"].view(pairs, -1), pick[0])  # a query serves adjacent heads
+        _negate(values["k"].view(pairs, -1), pick[1])
+        _negate(values["v"].view(pairs, -1), pick[1])
+    if axes["num_seqs"] == 0:
+        return
+    seq = int(torch.randint(axes["num_seqs"], (1,), generator=rng, device=rng.device))
+    head = int(torch.randint(axes["num_v_heads"], (1,), generator=rng, device=rng.device))
+    first, end = values["cu_seqlens"][seq : seq + 2].tolist()
+    sign = 1.0 - 2.0 * torch.randint(2, (axes["head_size"],), generator=rng, device=rng.device)
+    sign[0] = -1.0
+    for tensor in (values["v"], expected["output"]):
+        tensor[first:end, head] *= sign.to(tensor.dtype)
+    for tensor in (values["state"], expected["new_state"]):
+        if tensor is not None:
+            tensor[seq, head] *= sign[:, None]

@@ -212,6 +212,84 @@ def _strong_bias(axes, rng):
     return _inputs(axes, rng, logits, bias, offset)
 
 
+def _assigned(axes, rng, group, wanted):
+    """Inputs in which a token selects just those experts of a device that are wanted of it.
+
+    Args:
+        axes: all axes, bound.
+        rng: source of randomness.
+        group: (1,) group of experts that is the device.
+        wanted: (T, 32) bool, at most 8 in a row; the rest of the 8 are experts elsewhere.
+    """
+    tokens, experts, local = axes["seq_len"], axes["num_experts"], axes["num_local_experts"]
+    mine = torch.arange(experts, device=rng.device) // local == group
+    height = torch.full((tokens, experts), -2.5, device=rng.device)
+    height[:, mine] = torch.where(wanted, 4.0, -6.0)
+    bias = (0.002 * _normal(rng, experts)).to(torch.bfloat16)
+    logits = _clear_logits(lambda: height + 0.5 * _normal(rng, tokens, experts), bias)
+    return _inputs(axes, rng, logits, bias, int(group) * local)
+
+
+def _group(rng):
+    return torch.randint(_GROUPS, (1,), generator=rng, device=rng.device)
+
+
+def _none_local(axes, rng):
+    """No token has an expert here: outputs that are not written, and empty launches, show."""
+    wanted = torch.zeros(
+        axes["seq_len"], axes["num_local_experts"], dtype=torch.bool, device=rng.device
+    )
+    return _assigned(axes, rng, _group(rng), wanted)
+
+
+def _all_local(axes, rng):
+    """A quarter of the tokens has all 8 experts here, the others none: buffers for 1 show."""
+    tokens, local = axes["seq_len"], axes["num_local_experts"]
+    rank = torch.rand(tokens, local, generator=rng, device=rng.device).argsort(dim=1)
+    order = torch.randperm(tokens, generator=rng, device=rng.device)
+    chosen = order < (tokens + 3) // 4
+    return _assigned(axes, rng, _group(rng), (rank < _TOP) & chosen[:, None])
+
+
+def _ragged_experts(axes, rng):
+    """Experts with 0, 1 and around 64 and 128 tokens: tiles that are cut off or padded show."""
+    tokens, local = axes["seq_len"], axes["num_local_experts"]
+    edges = [n for n in (0, 1, 2, 63, 64, 65, 127, 128, 129) if n <= tokens]
+    pick = torch.randint(len(edges), (local,), generator=rng, device=rng.device)
+    pick[0] = len(edges) - 1  # not none of all
+    load = torch.zeros(tokens, device=rng.device)
+    wanted = torch.zeros(tokens, local, dtype=torch.bool, device=rng.device)
+    left = 2 * tokens  # twice the average load, so that no token has many of them
+    place = torch.randperm(local, generator=rng, device=rng.device)
+    for expert, which in zip(place.tolist(), pick.tolist(), strict=True):
+        count = edges[which] if edges[which] <= left else 0
+        luck = torch.rand(tokens, generator=rng, device=rng.device)
+        least = (load + luck).argsort()[:count]
+        wanted[least, expert] = True
+        load[least] += 1.0
+        left -= count
+    return _assigned(axes, rng, _group(rng), wanted)
+
+
+def _near_ties(axes, rng):
+    """Scores of all experts within some thousandths: routing in half precision shows."""
+    tokens, experts = axes["seq_len"], axes["num_experts"]
+    bias = torch.zeros(experts, dtype=torch.bfloat16, device=rng.device)
+    logits = _clear_logits(lambda: 0.008 * _normal(rng, tokens, experts) - 1.0, bias)
+    offset = _local_offset(axes, rng, _route(logits, bias).selected)
+    return _inputs(axes, rng, logits, bias, offset)
+
+
+def _wide_scales(axes, rng):
+    """Scales of neighbouring blocks apart by powers of two: one scale for several shows."""
+    inputs = _typical(axes, rng)
+    for name in ("gemm1_weights_scale", "gemm2_weights_scale", "hidden_states_scale"):
+        scale = inputs[name]
+        power = torch.randint(-5, 4, scale.shape, generator=rng, device=rng.device)
+        inputs[name] = scale * torch.exp2(power.float())
+    return inputs
+
+
 def _generator(name, kind, draw):
     """A generator whose inputs do not depend on the static ones."""
     return Generator(name, kind, lambda axes, rng, static=None: draw(axes, rng))  # noqa: ARG005
@@ -224,5 +302,48 @@ GENERATORS = {
         _generator("quiet-device", "stress", _quiet_device),
         _generator("two-experts", "stress", _two_experts),
         _generator("strong-bias", "stress", _strong_bias),
+        _generator("none-local", "stress", _none_local),
+        _generator("all-local", "stress", _all_local),
+        _generator("ragged-experts", "stress", _ragged_experts),
+        _generator("near-ties", "stress", _near_ties),
+        _generator("wide-scales", "stress", _wide_scales),
     )
 }
+
+
+_VARIED_TOKENS = 64
+"""Tokens that change places in one call."""
+
+
+def _cycle(tensor, order, dim):
+    """Moves each of ``order`` along an axis to the place of the next one, in place."""
+    raw = tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
+    raw.index_copy_(dim, order, raw.index_select(dim, order.roll(1)))
+
+
+def vary(values, expected, axes, rng):
+    """Changes a small random part of a set in place, and what is expected of it.
+
+    Up to 64 tokens change places, with their outputs. Of the 56 blocks of output channels one
+    is scaled by a power of two, through the scales of the second projection: doubled where
+    it is as it was drawn, halved where it was doubled before.
+
+    Args:
+        values: inputs by name.
+        expected: unrounded outputs by name.
+        axes: all axes, bound.
+        rng: source of randomness, on the device of the inputs.
+    """
+    order = torch.randperm(axes["seq_len"], generator=rng, device=rng.device)[:_VARIED_TOKENS]
+    _cycle(values["routing_logits"], order, 0)
+    _cycle(values["hidden_states"], order, 0)
+    _cycle(values["hidden_states_scale"], order, 1)
+    _cycle(expected["output"], order, 0)
+
+    blocks = axes["num_hidden_blocks"]
+    block = torch.randint(blocks, (1,), generator=rng, device=rng.device)
+    scale = values["gemm2_weights_scale"]
+    drawn = 10.0 * axes["intermediate_size"] ** -0.5 / _SIGMA
+    factor = torch.where(scale[:, block].mean() < 1.5 * drawn, 2.0, 0.5)
+    scale[:, block] *= factor
+    expected["output"].unflatten(1, (blocks, _BLOCK))[:, block] *= factor

@@ -30,6 +30,14 @@ def test_the_tolerances_are_not_added() -> None:
     assert not finding.error.ok
     assert finding.reason is not None
     assert finding.reason.code == "wrong-answer"
+    assert "torch.allclose, which adds both tolerances, would accept it" in finding.reason.detail
+
+
+def test_the_other_rule_is_named_only_where_it_differs() -> None:
+    """An element that torch.allclose refuses as well says nothing of it."""
+    finding = contest_output("output", torch.tensor([2.0]), torch.tensor([2.5]), DEFAULT)
+    assert finding.reason is not None
+    assert "allclose" not in finding.reason.detail
 
 
 @pytest.mark.parametrize(("wrong", "accepted"), [(10, True), (11, False)])
@@ -42,6 +50,7 @@ def test_the_required_ratio_is_reached_or_not(wrong: int, accepted: bool) -> Non
     finding = contest_output("output", expected, actual, tolerance)
     assert finding.error.ok is accepted
     assert finding.error.matched_ratio == pytest.approx(1 - wrong / 100)
+    assert ("0.9 of them must not" in finding.error.detail) is not accepted
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from kopt_harness.catalog import Catalog
 from kopt_harness.evaluate import evaluate
 from kopt_harness.ledger import DictLedger, dumps
+from kopt_harness.lint import LintReport
 from kopt_harness.local import LocalHarness
 from kopt_harness.schema import Definition, Evaluation, Solution, Verdict
 from kopt_harness.session import Session
@@ -95,9 +96,11 @@ def judged(
     ],
 )
 def test_a_forged_answer_is_the_fault_of_the_candidate(
-    setting, session, catalog, make_solution, honest, fields, timed: bool, verdict: Verdict
+    setting, session, catalog, make_solution, honest, monkeypatch, fields, timed, verdict
 ) -> None:
     """It ends as a verdict with a short reason: no traceback, no blame on the machine."""
+    # The lint would not even load it; it is no defence to rely on.
+    monkeypatch.setattr("kopt_harness.evaluate.lint", lambda solution: LintReport())
     source = FORGE + honest + f"    forge({fields!r}, {timed})\n"
     evaluation = judged(setting, session, catalog, make_solution(source), timed=timed)
     assert evaluation.verdict == verdict, evaluation.reasons

@@ -346,8 +346,8 @@ def test_cached_keys_are_packed_page_by_page() -> None:
     operator = _operator(TOPK)
     bound = operator.definition.bind(SMALL[TOPK])
     cache = operator.inputs.draw_static(bound, torch.Generator())["k_index_cache_fp8"]
-    raw = cache.reshape(200, -1).view(torch.uint8)[:100]
-    values = raw[:, :8192].contiguous().view(torch.float8_e4m3fn).float().view(100, 64, 128)
+    raw = cache.reshape(200, -1).view(torch.uint8)[:50]  # the others are banks
+    values = raw[:, :8192].contiguous().view(torch.float8_e4m3fn).float().view(50, 64, 128)
     scales = raw[:, 8192:].contiguous().view(torch.float32)
     assert (values.abs().amax(dim=2) == 448).all()
     assert 0.9 < (values * scales[..., None]).square().mean() < 1.1

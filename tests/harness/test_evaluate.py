@@ -139,7 +139,7 @@ def test_honest_answers_that_stop_when_checking_seems_over_fail(
     judge, make_solution, honest
 ) -> None:
     """Timed outputs are compared as well."""
-    calls = judge.setting.options.trials + 4
+    calls = judge(make_solution(honest)).workloads[0].trials
     source = honest.replace("def run(", "calls = 0\n\ndef run(").replace(
         "    batch = q.shape[0]\n",
         "    global calls\n    calls += 1\n"
@@ -295,8 +295,8 @@ def test_an_error_class_of_kopt_raised_by_a_candidate_is_its_crash(
         assert "InfraError: no disk" in evaluation.reasons[0].detail
 
 
-def test_a_patched_clock_and_a_patched_flush_change_nothing(judge, make_solution, honest) -> None:
-    """The timer is made, and its functions bound, before candidate code is loaded."""
+def test_a_patched_clock_and_a_patched_flush_are_named(judge, make_solution, honest) -> None:
+    """The timer has bound its functions before; the attempt alone is evidence."""
     source = honest.replace(
         "def run(",
         "import time\n"
@@ -305,5 +305,8 @@ def test_a_patched_clock_and_a_patched_flush_change_nothing(judge, make_solution
         "\ndef run(",
     )
     evaluation = judge(make_solution(source), timed=True)
-    assert evaluation.verdict == Verdict.PASS, evaluation.reasons
-    assert evaluation.workloads[0].timing["median_us"] > 1
+    assert evaluation.verdict == Verdict.REJECT
+    assert evaluation.phase == "load"
+    assert evaluation.reasons[0].code == "patched-function"
+    assert "time.perf_counter_ns" in evaluation.reasons[0].detail
+    assert "torch.Tensor.fill_" in evaluation.reasons[0].detail

@@ -199,14 +199,33 @@ def test_replacing_the_clock_does_not_make_a_call_shorter(
     warm, setting, workloads, make_solution, honest
 ) -> None:
     """The timer has bound its clock before the solution is loaded."""
-    stopped = "import time\ntime.perf_counter_ns = lambda: 0\n"
-    solution = make_solution(stopped + honest + "    time.sleep(0.005)\n", name="stopped")
+    briefly = (
+        "import time\n"
+        "def call(*arguments):\n"
+        "    real, time.perf_counter_ns = time.perf_counter_ns, lambda: 0\n"
+        "    time.sleep(0.005)\n"
+        "    run(*arguments)\n"
+        "    time.perf_counter_ns = real\n"
+    )
+    solution = make_solution(honest + briefly, name="stopped", entry="call")
     warm.bind(workloads[0])
     warm.open(solution, build(setting, solution).path)
     (number,) = warm.sets(next(iter(warm.generators)), 1)
     outcome = warm.call(solution.sha256, number, phase="bench", timed=True, full=False)
     warm.discard(solution.sha256)
     assert outcome.ns >= 5_000_000
+
+
+def test_a_replaced_clock_is_found_when_the_solution_is_loaded(
+    warm, setting, workloads, make_solution, honest
+) -> None:
+    """It would not have helped; whoever does it is not scored."""
+    solution = make_solution("import time\ntime.perf_counter_ns = lambda: 0\n" + honest)
+    warm.bind(workloads[0])
+    with pytest.raises(CandidateFailedError, match="perf_counter_ns") as caught:
+        warm.open(solution, build(setting, solution).path)
+    assert caught.value.verdict == Verdict.REJECT
+    assert caught.value.reason.code == "patched-function"
 
 
 def test_a_cache_state_that_cannot_be_made_is_unavailable(

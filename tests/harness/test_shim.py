@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from kopt_harness.schema import Definition
-from kopt_harness.worker.shim import BadOutputError, Call
+from kopt_harness.worker.devices.cpu import CpuDevice
+from kopt_harness.worker.shim import BadOutputError, Call, LazyOutputError
 
 AXES = {"batch_size": 3}
 
@@ -45,6 +46,7 @@ def make_call(gdn_decode: Definition, places: dict[str, torch.Tensor]) -> MakeCa
             inputs=["q", 0.5],
             outputs=list(places.values()),
             destination_passing=destination_passing,
+            device=CpuDevice(),
         )
 
     return make
@@ -61,6 +63,7 @@ def test_destination_passing_gives_inputs_then_outputs(make_call, places) -> Non
 
     call = make_call(run, destination_passing=True)
     call.run()
+    call.seal()
     call.deliver()
     assert (places["output"] == 1).all()
     assert (places["new_state"] == 2).all()
@@ -73,6 +76,7 @@ def test_returned_tensors_reach_the_arena_only_on_delivery(
     """Copying is outside the span that is timed, and copies the bytes exactly."""
     call = make_call(lambda *inputs: container(good.values()))
     call.run()
+    call.seal()
     assert all(place.isnan().all() for place in places.values())
     call.deliver()
     for name, place in places.items():
@@ -83,6 +87,7 @@ def test_a_call_that_was_delivered_is_not_delivered_again(make_call, good) -> No
     """Nothing of an earlier call can stand in for a later one."""
     call = make_call(lambda *inputs: tuple(good.values()))
     call.run()
+    call.seal()
     call.deliver()
     with pytest.raises(BadOutputError):
         call.deliver()
@@ -97,6 +102,10 @@ def patched(value: torch.Tensor) -> torch.Tensor:
     value = value.clone()
     value.shape_ = (1,)
     return value
+
+
+LAZY = {"Subclass", "Parameter", "plain"}
+"""What looks like a tensor and may compute when it is looked at."""
 
 
 @pytest.mark.parametrize(
@@ -120,7 +129,8 @@ def test_what_is_not_declared_is_refused_and_named(make_call, places, good, chan
     call = make_call(lambda *inputs: returned)
     call.run()
     with pytest.raises(BadOutputError) as caught:
-        call.deliver()
+        call.seal()
+    assert isinstance(caught.value, LazyOutputError) == (words in LAZY)
     assert "output" in str(caught.value)
     assert words in str(caught.value)
     assert all(place.isnan().all() for place in places.values())
@@ -133,7 +143,7 @@ def test_every_declared_output_must_be_returned(make_call, good, count) -> None:
     call = make_call(lambda *inputs: tuple(values))
     call.run()
     with pytest.raises(BadOutputError, match=f"{count} outputs returned, 2 declared: output"):
-        call.deliver()
+        call.seal()
 
 
 def test_one_tensor_is_one_output(make_call, good) -> None:
@@ -141,4 +151,30 @@ def test_one_tensor_is_one_output(make_call, good) -> None:
     call = make_call(lambda *inputs: torch.stack([good["new_state"]] * 2))
     call.run()
     with pytest.raises(BadOutputError, match="1 outputs returned"):
-        call.deliver()
+        call.seal()
+
+
+def test_outputs_have_memory_of_their_own(make_call, good) -> None:
+    """Neither an input nor another output lies under an output."""
+    twice = good["new_state"]
+    call = make_call(lambda *inputs: (twice.view(torch.bfloat16).reshape(-1)[: 3 * 1024], twice))
+    call.run()
+    with pytest.raises(BadOutputError, match="shape"):
+        call.seal()
+    overlapping = twice.view(torch.bfloat16).reshape(-1)[: 3 * 1024].view(3, 1, 8, 128)
+    call = make_call(lambda *inputs: (overlapping, twice))
+    call.run()
+    with pytest.raises(BadOutputError, match="'new_state' lies in the memory of 'output'"):
+        call.seal()
+
+
+def test_a_write_after_the_seal_is_named(make_call, places) -> None:
+    """A fingerprint of unchanged outputs stays; of a written one it does not."""
+    call = make_call(lambda *arguments: None, destination_passing=True)
+    call.run()
+    call.seal()
+    assert call.changed() == []
+    call.run()
+    call.seal()
+    places["output"].zero_()
+    assert call.changed() == ["output"]

@@ -38,9 +38,11 @@ def pack(
 ) -> None:
     """Validate a solution folder, and pack it into a FlashInfer-Bench solution JSON.
 
-    Without -o nothing is written: the folder is validated and its hash is shown.
+    Without -o nothing is written: the folder is validated; its hash and what the lint finds
+    in its sources are shown.
     """
     from kopt_harness.files import write_output
+    from kopt_harness.lint import lint
     from kopt_harness.pack import pack as pack_folder
     from kopt_harness.pack import read_tunables, solution_json
 
@@ -51,6 +53,7 @@ def pack(
         note(state, f"note: {text}")
     if output is not None:
         write_output(output, solution_json(solution))
+    findings = lint(solution).findings
     document = {
         "solution": {
             "name": solution.name,
@@ -61,6 +64,7 @@ def pack(
         "entry_point": solution.spec.entry_point,
         "sources": [source.path for source in solution.sources],
         "notes": list(notes),
+        "findings": [finding.model_dump(mode="json") for finding in findings],
         "output": str(output) if output is not None else None,
     }
 
@@ -69,6 +73,9 @@ def pack(
         console.print(f"definition  {solution.definition}")
         console.print(f"sha256      {solution.sha256}")
         console.print(f"sources     {', '.join(source.path for source in solution.sources)}")
+        for found in findings:
+            line = f"{found.level} {found.rule}  {found.where}: {found.why}: {found.text}"
+            console.print(line, soft_wrap=True, markup=False, highlight=False)
         if output is not None:
             console.print(f"written     {output}")
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kopt_harness import __version__
+from kopt_harness.errors import InfraError
 from kopt_harness.schema import BuildResult, SolutionRef
 
 from .protocol import SOURCE_FOLDER, BuildRequest, Plan
@@ -97,9 +98,19 @@ class BuildStore:
 
     @contextmanager
     def stage(self) -> Iterator[Staging]:
-        """A staging folder, removed afterwards with whatever was not published."""
+        """A staging folder, removed afterwards with whatever was not published.
+
+        Raises:
+            InfraError: The cache cannot be written.
+        """
         path = self._root / "staging" / uuid.uuid4().hex
-        path.mkdir(parents=True)
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise InfraError(
+                f"cannot write the build cache {str(self._root)!r}: {error.strerror}",
+                hint="make its folder writable, with room on its disk",
+            ) from error
         try:
             yield Staging(path)
         finally:

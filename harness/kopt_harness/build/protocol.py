@@ -25,7 +25,7 @@ class BuildRequest(Model):
 
     solution: Solution
     target: str
-    kind: Literal["cpu", "cuda"]
+    kind: Literal["cpu", "cuda", "simulated"]
     """Of the target."""
     arch: str | None
     """GPU architecture, as ``sm_90a``; None on a CPU."""

@@ -11,7 +11,7 @@ import sys
 import traceback
 
 from kopt_harness.errors import KoptError
-from kopt_harness.proc import die_with_parent
+from kopt_harness.sandbox import die_with_parent, in_force
 
 from ._process import Answer, Failure
 from ._registry import get_builder
@@ -23,7 +23,8 @@ __all__ = ["main"]
 def main() -> None:
     """Read a job from standard input, do it, answer."""
     descriptor = int(sys.argv[1])
-    die_with_parent(int(sys.argv[2]))
+    if in_force() is None:
+        die_with_parent(int(sys.argv[2]))
     os.set_inheritable(descriptor, False)
     answer = _answer(Job.model_validate_json(sys.stdin.buffer.read()))
     data = answer.model_dump_json().encode()

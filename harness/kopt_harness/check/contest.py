@@ -80,6 +80,10 @@ def contest_output(
         f"{total.wrong} of {numel} elements of {name!r} differ by more than "
         f"{tolerance.atol:g} and by more than {tolerance.rtol:g} of the reference"
     )
+    if tolerance.required_matched_ratio < 1:
+        detail += f", and {tolerance.required_matched_ratio:g} of them must not"
+    if _all_close(expected_rows, actual_rows, tolerance):
+        detail += "; torch.allclose, which adds both tolerances, would accept it"
     position = _first_exceeding(expected_rows, actual_rows, tolerance)
     finding = _refused(pair, "wrong-answer", detail, matched, position)
     errors = {"max_abs": _or_none(total.max_abs), "max_rel": _or_none(total.max_rel)}
@@ -144,6 +148,16 @@ def _totals(expected: Any, actual: Any, tolerance: ContestTolerance) -> _Total:
     totals = torch.stack(parts)
     max_abs, max_rel = totals[:, 1:].amax(0).tolist()
     return _Total(int(totals[:, 0].sum()), max_abs, max_rel)
+
+
+def _all_close(expected: Any, actual: Any, tolerance: ContestTolerance) -> bool:
+    """Whether the rule that this one is often taken for would accept the output."""
+    for block in blocks(expected, actual):
+        limit = tolerance.atol + tolerance.rtol * block.expected.double().abs()
+        error = (block.actual.double() - block.expected.double()).abs()
+        if not bool((error <= limit).all()):
+            return False
+    return True
 
 
 def _first_exceeding(expected: Any, actual: Any, tolerance: ContestTolerance) -> int:

@@ -30,10 +30,10 @@ _HELPERS = frozenset({"cuda", "protocol"})
 
 @cache
 def list_targets() -> tuple[Target, ...]:
-    """All targets, GPUs first, by name; found by listing this folder."""
+    """All targets, GPUs first, by name, simulated ones last; found by listing this folder."""
     names = [m.name for m in pkgutil.iter_modules(__path__) if m.name not in _HELPERS]
     found = [_load(name) for name in names if not name.startswith("_")]
-    return tuple(sorted(found, key=lambda t: (t.kind == "cpu", t.name)))
+    return tuple(sorted(found, key=lambda t: (bool(t.caveat), t.kind == "cpu", t.name)))
 
 
 def _load(name: str) -> Target:
@@ -64,7 +64,7 @@ def get_target(name: str) -> Target:
 
 
 def best_target() -> Target:
-    """The first GPU target that is present, else ``cpu``."""
+    """The first GPU target that is present, else ``cpu``; never one with a caveat."""
     return next(target for target in list_targets() if target.present().ok)
 
 

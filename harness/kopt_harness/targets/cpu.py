@@ -21,12 +21,13 @@ class CpuTarget:
     """Always present. Bandwidth and peak of an arbitrary processor are unknown."""
 
     name: str = "cpu"
-    kind: Literal["cpu", "cuda"] = "cpu"
+    kind: Literal["cpu", "cuda", "simulated"] = "cpu"
     arch: str | None = None
     timer: str = "cpu"
     calls_per_slot: int = 1
     """Flushing and comparing take tens of milliseconds a call."""
     description: str = "the processor of this machine"
+    caveat: str = ""
     copy_gbps: Figure | None = None
     peak_tflops: Mapping[str, Figure] = field(default_factory=dict)
 

@@ -47,10 +47,11 @@ class CudaTarget:
     device_pattern: str
     """Regular expression that the device name must match."""
     compute_capability: tuple[int, int]
-    kind: Literal["cpu", "cuda"] = "cuda"
+    kind: Literal["cpu", "cuda", "simulated"] = "cuda"
     timer: str = "cupti"
     calls_per_slot: int = 5
     """A checked cold call takes about 3 ms, whatever the solution."""
+    caveat: str = ""
     copy_gbps: Figure | None = None
     l2_bytes: Figure | None = None
     peak_tflops: Mapping[str, Figure] = field(default_factory=dict)

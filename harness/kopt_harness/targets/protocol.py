@@ -45,7 +45,7 @@ class Target(Protocol):
         ...
 
     @property
-    def kind(self) -> Literal["cpu", "cuda"]:
+    def kind(self) -> Literal["cpu", "cuda", "simulated"]:
         """Which worker runs it."""
         ...
 
@@ -67,6 +67,11 @@ class Target(Protocol):
     @property
     def description(self) -> str:
         """One phrase for a listing."""
+        ...
+
+    @property
+    def caveat(self) -> str:
+        """Why none of its results can promote a solution; empty where they can."""
         ...
 
     @property

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch  # noqa: F401  while the judge opens; every candidate needs it
+
 from kopt_harness.bench.timers import Timer, make_timer
 from kopt_harness.build.loading import load
 from kopt_harness.layout import Arena
@@ -17,10 +19,12 @@ from kopt_harness.schema import Definition, Solution
 from kopt_harness.untrusted import candidate_code
 
 from .devices import Device, open_device
+from .imports import install_import_hook, libraries_in_use
 from .limits import isolate_candidate
 from .phases import Phases
 from .serve import serve
-from .shim import BadOutputError, Call
+from .shim import BadOutputError, Call, LazyOutputError
+from .tripwires import Tripwires
 from .wire import Channel
 
 __all__ = ["Candidate", "main"]
@@ -38,6 +42,7 @@ class Candidate:
         self._definition: Definition
         self._solution: Solution
         self._timer: Timer
+        self._tripwires: Tripwires
         self._function: Any = None
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -54,13 +59,15 @@ class Candidate:
                 torch_device=self._device.torch_device,
                 l2_bytes=request["l2_bytes"],
             )
+            self._tripwires = Tripwires(self._timer)
+            install_import_hook(self._solution.spec.dependencies)
         return self._answer(isolation=self._isolation, flush_bytes=self._timer.flush_bytes)
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Imports the built solution."""
         with self._phases("load"), candidate_code():
             self._function = load(Path(request["build"]), self._solution)
-        return self._answer()
+        return self._answer(**self._conduct())
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """One call on what the judge has put into the arena; timed or not.
@@ -70,24 +77,28 @@ class Candidate:
         """
         call = self._bind(request)
         answer: dict[str, Any] = {}
-        if request["timed"]:
-            with self._phases("flush"):
-                self._timer.flush()
-            self._channel.send("flushed")
-            with self._phases("call"):
-                sample = self._timer.measure(call)
-            answer = {"ns": sample.ns, "details": sample.details}
-        else:
-            with self._phases("call"):
-                call.run()
-                self._device.synchronize()
         try:
+            if request["timed"]:
+                with self._phases("flush"):
+                    self._timer.flush()
+                self._channel.send("flushed")
+                with self._phases("call"):
+                    sample = self._timer.measure(call)
+                answer = {"ns": sample.ns, "details": sample.details}
+            else:
+                with self._phases("call"):
+                    call.run()
+                    call.seal()
+                    self._device.synchronize()
             with self._phases("deliver"):
                 call.deliver()
                 self._device.synchronize()
+                answer["late_writes"] = call.changed()
+        except LazyOutputError as error:
+            answer |= {"bad_output": str(error), "lazy_output": True}
         except BadOutputError as error:
             answer["bad_output"] = str(error)
-        return self._answer(**answer)
+        return self._answer(**answer, **self._conduct())
 
     def profile(self, request: dict[str, Any]) -> dict[str, Any]:
         """Runs the call under a profiler of this process."""
@@ -116,7 +127,16 @@ class Candidate:
             inputs=[given[name] for name in self._definition.inputs],
             outputs=outputs,
             destination_passing=self._solution.spec.destination_passing_style,
+            device=self._device,
         )
+
+    def _conduct(self) -> dict[str, Any]:
+        """What candidate code has touched of its process."""
+        return {
+            "touched": self._tripwires.touched(),
+            "changed_state": self._tripwires.changed_state(),
+            "libraries": libraries_in_use(),
+        }
 
     def _answer(self, **fields: Any) -> dict[str, Any]:
         return {**fields, "phases": self._phases.take()}

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from kopt_harness.schema import ProfiledKernel
 
 from .wire import WireError
 
-__all__ = ["CallClaim", "ProfileClaim", "plain_text", "read_claim"]
+__all__ = ["CallClaim", "Conduct", "ProfileClaim", "plain_text", "read_claim"]
 
 _MAX_TEXT = 2000
 _Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
 _Finite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Text = Annotated[str, AfterValidator(lambda text: plain_text(text)[:200])]
 
 
 class _Claim(BaseModel):
@@ -32,6 +33,8 @@ class KernelClaim(_Claim):
 
     name: str
     ns: _Count
+    count: _Count = 1
+    """Launches of it."""
 
 
 class ActivityClaim(_Claim):
@@ -42,15 +45,38 @@ class ActivityClaim(_Claim):
     host_ns: _Count | None = None
     before_first_ns: _Count | None = None
     kernels: tuple[KernelClaim, ...] = ()
+    unowned: tuple[_Text, ...] = ()
+    """Activities between the fences that no call and no fingerprint launched."""
+    tampered: _Text | None = None
+    """Why the records of the call are not whole although recording was on when it began."""
+    compiled: _Count | None = None
+    """Kernels that were compiled during the call."""
+    idle_ns: _Count | None = None
+    """When the whole device was idle, where that is far beyond the span of the timer."""
 
 
-class CallClaim(_Claim):
+class Conduct(_Claim):
+    """What candidate code has done to its process, as far as that process tells."""
+
+    touched: tuple[_Text, ...] = ()
+    """Functions of clock, stream, comparison or worker that are not what they were."""
+    changed_state: tuple[_Text, ...] = ()
+    """Switches that act on all of PyTorch."""
+    libraries: tuple[_Text, ...] = ()
+    """Libraries of whole operators that it has imported."""
+
+
+class CallClaim(Conduct):
     """Of one call."""
 
     ns: _Count | None = None
     details: ActivityClaim = ActivityClaim()
     bad_output: str | None = None
     """Why what was returned cannot be taken."""
+    lazy_output: bool = False
+    """Whether that is because it has code of its own."""
+    late_writes: tuple[_Text, ...] = ()
+    """Outputs that changed between return and synchronisation."""
 
     @field_validator("bad_output")
     @classmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from kopt_harness.check import compare_all, null_kernel_reason
 from kopt_harness.layout import RED_ZONE_BYTES, SHIFT_STEP_BYTES, Arena
 from kopt_harness.schema import Definition, TensorShape, TierResult
 
+from . import fingerprint
+from .calibrating import calibrate
 from .devices import Device, open_device
 from .limits import isolate_judge
 from .phases import Phases
@@ -28,7 +31,8 @@ __all__ = ["Judge", "main"]
 FULL_COMPARE_BYTES = 4 << 20
 """Outputs up to this size are compared whole after every call."""
 SAMPLED_ROWS = 1024
-"""Rows compared of an output that is larger."""
+"""Rows compared of an output, or of an input, that is larger."""
+_WATCH_STEP_S = 0.02
 
 
 class Judge:
@@ -50,6 +54,7 @@ class Judge:
         self._row_rng.manual_seed(self._rng.getrandbits(63))
         self._static_changed = True
         self._discriminates = False
+        self._offset = 0
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the definition, opens the device, allocates and exports the arena."""
@@ -109,11 +114,18 @@ class Judge:
         return answer | {"reference_s": answer["phases"].get("reference", 0) / 1e9}
 
     def refill(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Writes a set into the arena, at its places, and poisons the outputs."""
+        """Writes a set into the arena, at its places, and poisons the outputs.
+
+        With ``vary`` the set is changed first, in a small random part whose effect on the
+        expected outputs is known, so that no call meets the same contents twice.
+        """
         if request["shifts"] != self._shifts:
             with self._phases("refill"):
                 self._place(request["shifts"])
         chosen = self._pool.sets[request["set"]]
+        if request["vary"]:
+            with self._phases("vary"):
+                self._pool.vary(request["set"])
         with self._phases("refill"):
             static = set() if self._static_changed else set(self._definition.kopt.static_inputs)
             for name, value in chosen.values.items():
@@ -132,16 +144,20 @@ class Judge:
         """Compares what a call has left in the arena.
 
         With ``full`` every element of every output and every byte of every input is
-        compared; without, large outputs by a random sample of rows and static inputs not.
+        compared; without, large tensors by a random sample of rows and static inputs not.
+        Outputs that are written to while the judge waits for ``quiet_s`` are ``late_writes``.
         """
         number, full = request["set"], request["full"]
         chosen = self._pool.sets[number]
+        with self._phases("quiet"):
+            late = self._watch_outputs(request["quiet_s"])
         with self._phases("reference"):
             expected = self._pool.expected(number)
             self._device.synchronize()
         with self._phases("compare"):
             tiers = self._compare(chosen, expected, full=full)
         with self._phases("hash"):
+            self._offset = self._rng.getrandbits(30)
             changed = self._changed_inputs(chosen.values, full=full)
             overwritten = [name for name in self._shapes if not self._red_zones_intact(name)]
         if changed or overwritten:
@@ -152,7 +168,46 @@ class Judge:
             tiers={name: tier.model_dump(mode="json") for name, tier in tiers.items()},
             inputs_changed=changed,
             red_zones=overwritten,
+            late_writes=late,
         )
+
+    def watch(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Waits up to ``quiet_s`` for somebody to write to the outputs."""
+        deadline = time.monotonic() + request["quiet_s"]
+        late: list[str] = []
+        with self._phases("quiet"):
+            while not late and time.monotonic() < deadline:
+                late = self._watch_outputs(_WATCH_STEP_S)
+        return self._answer(late_writes=late)
+
+    def calibrate(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Null kernels on one generator of the workload; the sets that it has stay."""
+        with self._phases("calibrate"):
+            found = calibrate(
+                self._definition,
+                self._pool,
+                self._comparator,
+                request["generator"],
+                self._device.synchronize,
+            )
+        return self._answer(calibration=found)
+
+    def canary(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Whether the device still computes, and how much of its memory is free."""
+        del request
+        return self._answer(ok=self._device.canary(), free_bytes=self._device.free_bytes())
+
+    def _watch_outputs(self, quiet_s: float) -> list[str]:
+        """Outputs that change while nothing should be running."""
+        outputs = {name: self._tensor(name) for name in self._definition.outputs}
+        taken = fingerprint.seal(self._device, outputs)
+        self._device.synchronize()
+        before = fingerprint.values(self._device, taken)
+        time.sleep(quiet_s)
+        again = fingerprint.reseal(self._device, taken)
+        self._device.synchronize()
+        after = fingerprint.values(self._device, again)
+        return [name for name in before if after[name] != before[name]]
 
     def _compare(
         self, chosen: InputSet, expected: dict[str, Any], *, full: bool
@@ -236,9 +291,19 @@ class Judge:
         for name, value in values.items():
             if name in static or name not in self._shapes or value is None:
                 continue
-            if not _same_bytes(self._tensor(name), value):
+            now = self._tensor(name)
+            if not full and value.nbytes > FULL_COMPARE_BYTES:
+                # What is refilled before the next call gains nobody anything if it is changed.
+                now, value = self._some_rows(now), self._some_rows(value)  # noqa: PLW2901
+            if not _same_bytes(now, value):
                 changed.append(name)
         return changed
+
+    def _some_rows(self, tensor: Any) -> Any:
+        """Every so many rows, from a secret one on."""
+        rows = tensor.numel() // tensor.shape[-1]
+        step = -(-rows // SAMPLED_ROWS)
+        return tensor.reshape(rows, -1)[self._offset % step :: step].contiguous()
 
 
 def _same_bytes(now: Any, then: Any) -> bool:
@@ -253,7 +318,7 @@ def main() -> None:
     parent_pid, channel_fd, arena_fd = (int(word) for word in sys.argv[1:4])
     isolation = isolate_judge(parent_pid)
     judge = Judge(arena_fd, isolation)
-    names = ("open", "workload", "forget", "draw", "refill", "verify")
+    names = ("open", "workload", "forget", "draw", "refill", "verify", "watch", "canary", "calibrate")
     serve(Channel.from_fd(channel_fd), {name: getattr(judge, name) for name in names})
 
 

@@ -11,7 +11,7 @@ import os
 import resource
 from typing import Any
 
-from kopt_harness.proc import die_with_parent
+from kopt_harness.sandbox import die_with_parent, in_force
 
 __all__ = ["isolate_candidate", "isolate_judge"]
 
@@ -34,6 +34,8 @@ def isolate_judge(parent_pid: int) -> dict[str, Any]:
 
 def isolate_candidate(parent_pid: int) -> dict[str, Any]:
     """Dies with the orchestrator, has no network and gains no privileges."""
+    if (entered := in_force()) is not None:
+        return entered | {"private_home": True, "environment_allow_list": True}
     libc = ctypes.CDLL(None, use_errno=True)
     granted = _common(parent_pid)
     # Orphans of the candidate become its children again, so that they are found and ended.

@@ -96,6 +96,19 @@ class Pool:
         self.sets.append(InputSet(generator=generator, kind=spec.kind, values=values))
         return len(self.sets) - 1
 
+    def vary(self, number: int) -> bool:
+        """Changes a set in place, and its expected outputs with it, where the definition can.
+
+        Returns:
+            Whether the contents are others now.
+        """
+        change = getattr(self._inputs, "vary", None)
+        if change is None:
+            return False
+        chosen = self.sets[number]
+        change(chosen.values, self.expected(number), self._axes, self._rng)
+        return True
+
     def expected(self, number: int) -> dict[str, Any]:
         """High-precision outputs for a set, computed once."""
         chosen = self.sets[number]

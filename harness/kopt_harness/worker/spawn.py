@@ -1,40 +1,58 @@
 """Starts judge and candidate processes and speaks to them from the orchestrator.
 
 Nothing here imports torch. Each worker has a session, a HOME, temporary and cache folders
-of its own, an environment from an allow-list, and inherits its channel and the arena.
+of its own, an environment from an allow-list, and inherits its channel and the arena. A
+candidate is started in a sandbox (``kopt_harness.sandbox``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kopt_harness import proc
 from kopt_harness.environ import worker_environment
+from kopt_harness.sandbox import Policy, default_memory_bytes, default_processes
+from kopt_harness.sandbox import launch as sandbox
+from kopt_harness.sandbox.processes import children, descendants
 
 from .claims import plain_text
 from .wire import Channel, ChannelClosedError, ChannelTimeoutError, WireError
 
-__all__ = ["WorkerClient", "WorkerFailedError", "arena_file"]
+__all__ = ["MODULES", "SANDBOXED", "WorkerClient", "WorkerFailedError", "arena_file"]
+
+MODULES = {
+    "candidate": "kopt_harness.worker.candidate",
+    "judge": "kopt_harness.worker.judge",
+    "witness": "kopt_harness.worker.witness",
+}
+"""Module that each kind of worker runs."""
+SANDBOXED = frozenset({"candidate"})
+"""Kinds that run candidate code."""
 
 _MAX_LOG_BYTES = 1 << 20
+_LAST_WORDS_S = 2.0
+"""Between the end of a channel and that of its process."""
 
 
 class WorkerFailedError(Exception):
     """A worker crashed, timed out, broke the protocol or answered with an error."""
 
-    def __init__(self, kind: str, detail: str) -> None:
+    def __init__(self, kind: str, detail: str, *, code: str = "") -> None:
         super().__init__(detail)
         self.kind = kind
         """``crash``, ``timeout``, ``error``, ``unavailable`` or ``infra``."""
         self.detail = detail
+        self.code = code
+        """``memory-limit``, ``process-limit`` or ``disk-limit`` where its sandbox ended it."""
 
 
 def arena_file() -> int:
@@ -52,36 +70,86 @@ class WorkerClient:
         *,
         environment: Mapping[str, str] | None = None,
         log: Path | None = None,
+        readable: Sequence[Path] | None = None,
+        roots: Sequence[Path] = (),
+        limits: Mapping[str, Any] | None = None,
     ) -> None:
-        self._home = Path(tempfile.mkdtemp(prefix=f"kopt-{module}-"))
-        self._log = log or self._home / "worker.log"
+        """Starts it.
+
+        Args:
+            module: Key of ``MODULES``.
+            arena_fd: Memory that it shares with other workers.
+            environment: Variables beside those of every worker.
+            log: File for what it prints.
+            readable: What a sandboxed worker needs beside the system and its packages: the
+                folder of the build that it is to load.
+            roots: Projects whose definitions and evidence it must not see.
+            limits: Fields of the sandbox's policy that differ from the default.
+        """
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{sandbox.WORKER_PREFIX}{module}-"))
+        self._home = self._folder / "home"
+        self._home.mkdir(mode=0o700)
+        self._log = log or self._folder / "worker.log"
+        sandbox.shield()
+        self._sandboxed = module in SANDBOXED and readable is not None
+        variables = worker_environment(self._home) | dict(environment or {})
         ours, theirs = socket.socketpair()
-        with theirs:
-            argv = [
-                sys.executable,
-                "-P",
-                "-m",
-                f"kopt_harness.worker.{module}",
-                str(os.getpid()),
-                str(theirs.fileno()),
-                str(arena_fd),
-            ]
+        with theirs, contextlib.ExitStack() as stack:
+            fds: tuple[int, ...] = (theirs.fileno(), arena_fd)
+            words = (os.getpid(), *fds)
+            status: int | None = None
+            if self._sandboxed:
+                status, status_fd = os.pipe()
+                stack.callback(os.close, status_fd)
+                policy = Policy(
+                    home=str(self._home),
+                    readable=tuple(str(path.absolute()) for path in readable or ()),
+                    search=sandbox.search_paths(variables),
+                    protected=sandbox.protected_paths(roots),
+                    fds=fds,
+                    shared_fd=arena_fd,
+                    status_fd=status_fd,
+                    title=module,
+                    **({**_limits(), **(limits or {})}),
+                )
+                policy_fd = policy.to_file()
+                stack.callback(os.close, policy_fd)
+                argv = sandbox.command(policy_fd, MODULES[module], *words)
+                fds = (*fds, status_fd, policy_fd)
+            else:
+                argv = [sys.executable, "-P", "-m", MODULES[module], *map(str, words)]
             self._worker = proc.start(
                 argv,
                 cwd=self._home,
-                env=worker_environment(self._home) | dict(environment or {}),
-                pass_fds=(theirs.fileno(), arena_fd),
+                env=variables,
+                pass_fds=fds,
                 log=self._log,
+                status_fd=status,
             )
         self._channel = Channel(ours)
+        self._pid: int | None = None
         self.module = module
         self.phases_ns: dict[str, int] = {}
         """Time by phase, as the worker reports it."""
+        self.ending: proc.Ending | None = None
+        """How it has ended, once it is closed."""
 
     @property
     def pid(self) -> int:
-        """Process id."""
-        return self._worker.pid
+        """Process id of the worker itself; in a sandbox not the one that was started.
+
+        It is there once the worker has answered.
+        """
+        if self._pid is None:
+            self._pid = next(iter(self.processes()), self._worker.pid)
+        return self._pid
+
+    def processes(self) -> list[int]:
+        """Process ids of the worker and of everything that it has started, but for its guards."""
+        if not self._sandboxed:
+            return [self._worker.pid, *descendants(self._worker.pid)]
+        inner = next(iter(children(self._worker.pid)), None)
+        return [] if inner is None else descendants(inner)
 
     def request(self, type_: str, *, timeout_s: float, **fields: Any) -> dict[str, Any]:
         """Sends a request and waits for its answer.
@@ -108,7 +176,7 @@ class WorkerClient:
             waited_s = time.monotonic() - start
             raise self._failed("timeout", f"no answer within {waited_s:.1f} s") from error
         except ChannelClosedError as error:
-            raise self._failed("crash", self._epitaph()) from error
+            raise self._epitaph() from error
         except WireError as error:
             raise self._failed("crash", f"broken protocol: {error}") from error
         if message["type"] == "error":
@@ -136,23 +204,44 @@ class WorkerClient:
             stream.seek(max(0, os.fstat(descriptor).st_size - _MAX_LOG_BYTES))
             return stream.read().decode(errors="replace")
 
-    def close(self) -> None:
+    def close(self) -> proc.Ending:
         """Kills the process and everything below it, and removes its folders."""
         self._channel.close()
-        self._worker.kill()
+        self.ending = self._worker.end()
         proc.kill_by_home(self._home)
-        shutil.rmtree(self._home, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return self.ending
 
     def _failed(self, kind: str, detail: str) -> WorkerFailedError:
         return WorkerFailedError(kind, f"{self.module}: {detail}")
 
-    def _epitaph(self) -> str:
-        code = self._worker.kill()
+    def _epitaph(self) -> WorkerFailedError:
+        # The channel closes a moment before the process ends, and the guard tells how it did.
+        self._worker.wait(_LAST_WORDS_S)
+        ending = self._worker.end()
+        if ending.limit:
+            detail = f"{self.module}: the process was ended: {ending.detail}"
+            return WorkerFailedError("crash", detail, code=ending.limit)
+        code = ending.returncode
         end = f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
         last = [line for line in self.log_text().splitlines() if line.strip()][-1:]
-        return f"the process {end}" + (f": {plain_text(last[0][:300])}" if last else "")
+        text = f": {plain_text(last[0][:300])}" if last else ""
+        return self._failed("crash", f"the process {end}{text}")
 
     def _count(self, phases: Mapping[str, Any]) -> None:
         for name, ns in phases.items():
             if isinstance(ns, int):
                 self.phases_ns[name] = self.phases_ns.get(name, 0) + ns
+
+
+def _limits() -> dict[str, int]:
+    """Of a candidate, where nothing else is asked for."""
+    return {
+        "memory_bytes": default_memory_bytes(),
+        "machine_floor_bytes": 1 << 30,
+        "processes": default_processes(),
+        "file_bytes": 1 << 30,
+        "scratch_bytes": 4 << 30,
+        "open_files": 4096,
+        "log_bytes": 2 * _MAX_LOG_BYTES,
+    }

@@ -10,6 +10,9 @@ from kopt_harness.errors import NotFoundError
 
 __all__ = ["Sample", "Timer", "make_timer", "timer_names"]
 
+_HELPERS = frozenset({"census"})
+"""Modules of this folder that are no timer."""
+
 
 class Sample(NamedTuple):
     """One timed call."""
@@ -42,7 +45,7 @@ class Timer(Protocol):
 def timer_names() -> tuple[str, ...]:
     """Timers that have a file here."""
     names = (module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(sorted(name for name in names if not name.startswith("_")))
+    return tuple(sorted(n for n in names if not n.startswith("_") and n not in _HELPERS))
 
 
 def make_timer(name: str, *, cache: str, torch_device: str, l2_bytes: int | None) -> Timer:

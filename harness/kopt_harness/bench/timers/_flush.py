@@ -1,4 +1,7 @@
-"""Cold L2 on a GPU: persisting lines reset, then at least twice the L2 written.
+"""Cold L2 on a GPU: no set-aside, persisting lines reset, then at least twice the L2 written.
+
+Without its set-aside no access policy of a stream or kernel keeps lines: what a solution has
+asked for is undone before every timed call, and it cannot profit from asking again in a call.
 
 A read flush must use allocating loads: on an H200 a read with no-allocate loads evicts
 nothing, and lines loaded with evict_last survive the written flush unless the persisting
@@ -24,6 +27,8 @@ class L2Flush:
         if cache not in ("cold", "cold-clean", "warm"):
             raise UnavailableError(f"no cache state {cache!r}", hint="cold, cold-clean or warm")
         # Functions are bound here, before candidate code can replace them.
+        self._set_limit = runtime.cudaDeviceSetLimit
+        self._set_aside = runtime.cudaLimit.cudaLimitPersistingL2CacheSize
         self._reset = runtime.cudaCtxResetPersistingL2Cache
         self._synchronize = torch.cuda.synchronize
         properties = torch.cuda.get_device_properties(torch_device)
@@ -37,9 +42,9 @@ class L2Flush:
     def __call__(self) -> None:
         """Leaves dirty lines of the buffer (``cold``) or clean ones (``cold-clean``)."""
         if self.nbytes:
-            status = self._reset()[0]
-            if int(status) != 0:
-                raise InfraError(f"the persisting L2 could not be reset: {status!r}")
+            for status in (*self._set_limit(self._set_aside, 0), *self._reset()):
+                if int(status) != 0:
+                    raise InfraError(f"the persisting L2 could not be reset: {status!r}")
             self._write()
         if self._read is not None:
             self._read()

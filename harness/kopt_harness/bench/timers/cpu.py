@@ -41,7 +41,9 @@ class CpuTimer:
         run = call.run
         start_ns = _CLOCK_NS()
         run()
-        return Sample(_CLOCK_NS() - start_ns, {})
+        span_ns = _CLOCK_NS() - start_ns
+        call.seal()
+        return Sample(span_ns, {})
 
 
 def create(*, cache: str, torch_device: str, l2_bytes: int | None) -> CpuTimer:

@@ -1,31 +1,38 @@
-"""Device activity of the whole process between two fences, through CUPTI.
+"""Device activity of the whole process around a call, through CUPTI.
 
-Every kernel, memcpy and memset on any stream or thread that starts between the fences
-belongs to the call; the span is first start to last end. A marker kernel is launched
-before the first and after the second fence: where the record of one is missing, CUPTI is
-not recording (a profiler has taken it, say) and the sample is an error, never a number.
+Kernels, copies and fills of every stream and thread are recorded and attributed by the
+census: what was launched between the first marker kernel and the one right after the return
+belongs to the call, its span is first start to last end. The markers have grid sizes that
+are drawn at random and learned from their first records. A window that does not hold each of
+them once, or lost records, is no sample (another profiler has taken CUPTI, say).
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
-from typing import Any, NamedTuple
+import secrets
+from typing import Any
 
 from kopt_harness.bench.timers import Sample
 from kopt_harness.errors import InfraError, UnavailableError
 
 from ._flush import L2Flush
+from .census import (
+    Activity,
+    Bracket,
+    Markers,
+    MissingMarkerError,
+    require_sound,
+    take_census,
+)
 
 __all__ = ["CuptiTimer", "create"]
 
 _BUFFER_BYTES = 8 << 20
-
-
-class _Activity(NamedTuple):
-    kind: str
-    name: str
-    start_ns: int
-    end_ns: int
+_MARKER_STEP = 4096
+"""Elements by which two markers differ at least: more than one block of a fill handles."""
+_MARKER_STEPS = 64
 
 
 class CuptiTimer:
@@ -39,52 +46,92 @@ class CuptiTimer:
         self.flush_bytes = flush.nbytes
         # Bound here, before candidate code can replace them.
         self._synchronize = torch.cuda.synchronize
-        self._launch_marker = torch.zeros(32, device="cuda").add_
-        self._seen: list[_Activity] = []
-        self._recording = False
+        steps = secrets.SystemRandom().sample(range(1, _MARKER_STEPS), 3)
+        self._launch = tuple(torch.zeros(s * _MARKER_STEP, device="cuda").add_ for s in steps)
+        self._seen: list[Activity] = []
+        self._markers: Markers | None = None
         kinds = self._cupti.ActivityKind
         self._kinds = {
             kinds.CONCURRENT_KERNEL: "kernel",
             kinds.MEMCPY: "memcpy",
             kinds.MEMSET: "memset",
         }
+        self._compilations = CompileWatch()
 
     def flush(self) -> None:
         """Cold L2, then wait; starts recording at the first call, for no profiler can after it."""
-        if not self._recording:
+        if self._markers is None:
             self._record()
+            self._markers = self._learn_markers()
         self._flush()
 
     def measure(self, call: Any) -> Sample:
-        """Span of the device activity of ``call.run()``."""
-        self._seen.clear()
-        self._mark()
+        """Span of the device activity of ``call.run()``.
+
+        Raises:
+            InfraError: records are missing that candidate code has not taken.
+        """
+        assert self._markers is not None, "flushed before"
+        self._take()
+        self._compilations.start()
+        self._launch[0](1)
+        self._synchronize()
+        opening = self._take()
+        if not any((a.name, a.size) == self._markers.begin for a in opening):
+            raise MissingMarkerError("begin", 0)
         fence_ns = self._cupti.get_timestamp()
         call.run()
         host_ns = self._cupti.get_timestamp() - fence_ns
+        self._launch[1](1)
+        call.seal()
+        self._launch[2](1)
         self._synchronize()
-        end_ns = self._cupti.get_timestamp()
-        self._mark()
-        self._cupti.activity_flush_all(1)
-        seen, self._seen = self._seen, []
-        _require_timestamps(seen)
-        marked = (any(a.start_ns < fence_ns for a in seen), any(a.start_ns > end_ns for a in seen))
-        if not all(marked):
-            raise InfraError(
-                "CUPTI does not record: a marker kernel is missing",
-                hint="is another profiler attached to this process?",
-            )
-        return _sample([a for a in seen if fence_ns <= a.start_ns <= end_ns], fence_ns, host_ns)
+        records = [*opening, *self._take()]
+        require_sound(records, dropped=self._dropped())
+        try:
+            census = take_census(records, self._markers, fence_ns=fence_ns, host_ns=host_ns)
+        except MissingMarkerError as error:
+            # Recording was on when the call began, and nothing was dropped.
+            return Sample(0, {"launches": 0, "host_ns": host_ns, "tampered": error.message})
+        compiled = self._compilations.stop()
+        details = census.details() | ({"compiled": compiled} if compiled else {})
+        return Sample(census.span_ns, details)
 
     def _record(self) -> None:
         self._cupti.activity_register_callbacks(self._buffer_requested, self._buffer_completed)
         for kind in self._kinds:
             self._cupti.activity_enable(kind)
-        self._recording = True
 
-    def _mark(self) -> None:
-        self._launch_marker(1)
-        self._synchronize()
+    def _learn_markers(self) -> Markers:
+        """Launches each marker once, alone, to see its record."""
+        found = []
+        for launch in self._launch:
+            self._synchronize()
+            self._take()
+            launch(1)
+            self._synchronize()
+            records = [a for a in self._take() if a.kind == "kernel"]
+            if len(records) != 1:
+                raise InfraError(
+                    f"CUPTI does not record: {len(records)} records of one marker kernel",
+                    hint="is another profiler attached to this process?",
+                )
+            found.append(Bracket(records[0].name, records[0].size))
+        if len(set(found)) != len(found):
+            raise InfraError("CUPTI gives two marker kernels the same grid", hint="see doctor")
+        return Markers(*found)
+
+    def _take(self) -> list[Activity]:
+        """What was recorded since the last time, out of buffers that are not full as well."""
+        self._cupti.activity_flush_all(1)
+        seen, self._seen = self._seen, []
+        return seen
+
+    def _dropped(self) -> int | None:
+        """Records that CUPTI had no room for since it was last asked, in any queue."""
+        count = ctypes.c_size_t(0)
+        self._cupti.activity_get_num_dropped_records(0, 0, ctypes.addressof(count))
+        return count.value
 
     def _buffer_requested(self) -> tuple[int, int]:
         return _BUFFER_BYTES, 0
@@ -93,32 +140,50 @@ class CuptiTimer:
         for activity in activities:
             kind = self._kinds.get(activity.kind)
             if kind is not None:
-                name = str(activity.name) if kind == "kernel" else kind
-                self._seen.append(_Activity(kind, name, activity.start, activity.end))
+                self._seen.append(read_record(activity, kind))
 
 
-def _require_timestamps(activities: list[_Activity]) -> None:
-    """Before they are sorted by time: one without a start would seem to lie before the call."""
-    if any(a.end_ns < a.start_ns or a.start_ns == 0 for a in activities):
-        raise InfraError("CUPTI gave an activity without timestamps", hint="retry; see doctor")
+def read_record(activity: Any, kind: str) -> Activity:
+    """A record of CUPTI in our form; fields that a version of it lacks are 0."""
+    kernel = kind == "kernel"
+    return Activity(
+        kind=kind,
+        name=str(activity.name) if kernel else kind,
+        start_ns=activity.start,
+        end_ns=activity.end,
+        correlation=getattr(activity, "correlation_id", 0),
+        stream=getattr(activity, "stream_id", 0),
+        size=getattr(activity, "grid_x" if kernel else "bytes", 0),
+    )
 
 
-def _sample(activities: list[_Activity], fence_ns: int, host_ns: int) -> Sample:
-    if not activities:
-        return Sample(0, {"launches": 0, "host_ns": host_ns, "kernels": []})
-    first = min(a.start_ns for a in activities)
-    span_ns = max(a.end_ns for a in activities) - first
-    kernels: dict[str, int] = {}
-    for activity in activities:
-        kernels[activity.name] = kernels.get(activity.name, 0) + activity.end_ns - activity.start_ns
-    details = {
-        "launches": len(activities),
-        "busy_ns": sum(kernels.values()),
-        "host_ns": host_ns,
-        "before_first_ns": first - fence_ns,
-        "kernels": [{"name": n, "ns": t} for n, t in sorted(kernels.items(), key=lambda x: -x[1])],
-    }
-    return Sample(span_ns, details)
+class CompileWatch:
+    """Counts what Triton compiles, where a solution has loaded Triton."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._installed = False
+
+    def start(self) -> None:
+        """Counts from zero; hooks in as soon as there is something to hook into."""
+        import sys
+
+        self._count = 0
+        triton = sys.modules.get("triton")
+        if triton is None or self._installed:
+            return
+        runtime = getattr(getattr(triton, "knobs", None), "runtime", None)
+        if runtime is not None and runtime.jit_post_compile_hook is None:
+            runtime.jit_post_compile_hook = self._compiled
+            self._installed = True
+
+    def stop(self) -> int:
+        """Kernels that were compiled since ``start``."""
+        return self._count
+
+    def _compiled(self, **event: Any) -> None:
+        del event
+        self._count += 1
 
 
 def _import_cupti() -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import mmap
 import os
 import platform
+from collections.abc import Sequence
 from typing import Any
 
 from kopt_harness.layout import RED_ZONE_BYTES, SHIFT_STEP_BYTES, Arena, Slot
+from kopt_harness.worker.fingerprint import checksums
 
 __all__ = ["CpuDevice", "create"]
 
@@ -55,6 +57,22 @@ class CpuDevice:
 
     def synchronize(self) -> None:
         """Nothing is asynchronous here."""
+
+    def fingerprint(self, samples: Sequence[Any]) -> Any:
+        """Summed at once."""
+        return checksums(samples)
+
+    def read_fingerprint(self, handle: Any) -> list[int]:
+        """The sums."""
+        return [int(total) for total in handle]
+
+    def free_bytes(self) -> int | None:
+        """It is the host's."""
+        return None
+
+    def canary(self) -> bool:
+        """A processor that runs this is well."""
+        return True
 
     def name(self) -> str:
         """Architecture of the processor; the orchestrator records its model."""

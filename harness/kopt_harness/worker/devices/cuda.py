@@ -6,10 +6,12 @@ rounded up to 2 MiB. Measured to work between processes on an H200 with driver 5
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kopt_harness.errors import InfraError
 from kopt_harness.layout import RED_ZONE_BYTES, SHIFT_STEP_BYTES, Arena, Slot
+from kopt_harness.worker.fingerprint import checksums
 
 __all__ = ["CudaDevice", "create"]
 
@@ -89,6 +91,30 @@ class CudaDevice:
 
         torch.cuda.synchronize()
 
+    def fingerprint(self, samples: Sequence[Any]) -> Any:
+        """A few small kernels on the current stream."""
+        return checksums(samples)
+
+    def read_fingerprint(self, handle: Any) -> list[int]:
+        """The sums."""
+        return [int(total) for total in handle]
+
+    def free_bytes(self) -> int | None:
+        """As the driver counts it over all processes, and what PyTorch keeps in this one."""
+        import torch
+
+        free, _ = self._runtime_pair(self._runtime.cudaMemGetInfo())
+        return free + int(torch.cuda.memory_reserved())
+
+    def canary(self) -> bool:
+        """Integer sums that no rounding can change."""
+        import torch
+
+        count = 1 << 16
+        values = torch.arange(count, dtype=torch.int64, device=self.torch_device)
+        total = int((values * 3 + 1).sum())
+        return total == 3 * count * (count - 1) // 2 + count
+
     def name(self) -> str:
         """Name that the driver gives."""
         import torch
@@ -101,6 +127,12 @@ class CudaDevice:
         self._slots[slot.name] = slot
         exposed = _Exposed(pointer, slot.nbytes)
         self._bytes[slot.name] = torch.as_tensor(exposed, device=self.torch_device)
+
+    def _runtime_pair(self, answer: Any) -> tuple[int, int]:
+        status, first, second = answer
+        if int(status) != 0:
+            raise InfraError(f"CUDA call failed: {status!r}", hint="see nvidia-smi")
+        return int(first), int(second)
 
     def _ok(self, answer: Any) -> Any:
         status, *values = answer

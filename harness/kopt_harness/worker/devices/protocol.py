@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from kopt_harness.layout import Arena
@@ -31,6 +32,29 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Waits for everything that this process has enqueued."""
+        ...
+
+    def fingerprint(self, samples: Sequence[Any]) -> Any:
+        """Enqueues a checksum of each one-dimensional integer tensor on the current stream.
+
+        Returns:
+            A handle for ``read_fingerprint``; nothing is waited for.
+        """
+        ...
+
+    def read_fingerprint(self, handle: Any) -> list[int]:
+        """The checksums, after ``synchronize``."""
+        ...
+
+    def free_bytes(self) -> int | None:
+        """Free memory of the device, whoever uses the rest, and this process's own reserve.
+
+        None where the memory is the host's.
+        """
+        ...
+
+    def canary(self) -> bool:
+        """Whether a small computation on the device still gives the right answer."""
         ...
 
     def name(self) -> str:

@@ -1,0 +1,132 @@
+"""The processes of a sandbox as ``/proc`` shows them: who they are, what they use, their end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import NamedTuple
+
+__all__ = ["Use", "children", "descendants", "end_all", "measure", "rename"]
+
+_END_POLL_S = 0.002
+
+
+class Use(NamedTuple):
+    """What a group of processes uses together."""
+
+    memory_bytes: int
+    threads: int
+
+
+def children(pid: int) -> list[int]:
+    """The processes that ``pid`` has started, or adopted."""
+    return _by_parent().get(pid, [])
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below ``pid``, zombies too, parents before children."""
+    by_parent = _by_parent()
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        below = by_parent.get(waiting.pop(0), [])
+        found += below
+        waiting += below
+    return found
+
+
+def measure(pids: list[int], shared_bytes: int) -> Use:
+    """Anonymous and shared memory, and threads.
+
+    Args:
+        pids: As ``/proc`` numbers them.
+        shared_bytes: What each process may have mapped without being charged.
+    """
+    memory, threads = 0, 0
+    for pid in pids:
+        fields = _status(pid)
+        shared = max(0, fields.get(b"RssShmem", 0) * 1024 - shared_bytes)
+        memory += fields.get(b"RssAnon", 0) * 1024 + shared
+        threads += fields.get(b"Threads", 0)
+    return Use(memory, threads)
+
+
+def end_all(pid: int, deadline_s: float) -> bool:
+    """Kills what is below ``pid``, which is this process, until nothing is left; reaps it.
+
+    They are stopped first, so that none of them starts another one meanwhile.
+    """
+    deadline = time.monotonic() + deadline_s
+    while True:
+        _reap()
+        below = descendants(pid)
+        if not below:
+            return True
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for one in below:
+                try:
+                    os.kill(one, number)
+                except OSError:
+                    continue
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_END_POLL_S)
+
+
+def rename(title: str) -> None:
+    """Changes the command line of this process, as a process list shows it."""
+    try:
+        with open("/proc/self/stat", "rb") as stream:  # noqa: PTH123
+            fields = stream.read().rpartition(b")")[2].split()
+    except OSError:
+        return
+    import ctypes  # noqa: PLC0415  only processes that were forked here come this way
+
+    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5)
+    if 0 < start < end:
+        ctypes.memset(start, 0, end - start)
+        text = title.encode()[: end - start - 1]
+        ctypes.memmove(start, text, len(text))
+
+
+def _by_parent() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208  pathlib is slow to import
+        if name.isdigit():
+            parent = _parent(name)
+            if parent is not None:
+                found.setdefault(parent, []).append(int(name))
+    return found
+
+
+def _parent(name: str) -> int | None:
+    try:
+        with open(f"/proc/{name}/stat", "rb") as stream:  # noqa: PTH123
+            # The name in brackets may contain anything, brackets too.
+            return int(stream.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _status(pid: int) -> dict[bytes, int]:
+    """Numbers of ``/proc/PID/status`` that are counted here; nothing of a process that is gone."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as stream:  # noqa: PTH123
+            lines = stream.read().split(b"\n")
+    except OSError:
+        return {}
+    found = {}
+    for line in lines:
+        name, _, value = line.partition(b":")
+        if name in (b"RssAnon", b"RssShmem", b"Threads"):
+            found[name] = int(value.split()[0])
+    return found
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return

@@ -1,0 +1,292 @@
+"""The processes of a session: one judge, and one candidate for each open solution.
+
+The orchestrator's side: starts them, speaks to them, turns their failures into a verdict on
+a candidate or an error of the machine, and sees to it that nothing of them is left.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kopt_harness import conduct, lease
+from kopt_harness.errors import InfraError
+from kopt_harness.layout import Arena
+from kopt_harness.outcome import (
+    CandidateFailedError,
+    candidate_failed,
+    infra,
+    judge_failed,
+    machine_failed,
+)
+from kopt_harness.schema import Definition, Phase, Solution, Verdict
+from kopt_harness.setting import Setting
+from kopt_harness.worker.claims import Conduct, read_claim
+from kopt_harness.worker.spawn import WorkerClient, WorkerFailedError, arena_file
+from kopt_harness.worker.wire import WireError
+
+__all__ = ["Workers"]
+
+_OPEN_TIMEOUT_S = 120.0
+_CANARY_TIMEOUT_S = 30.0
+_MEMORY_BACK_S = 20.0
+"""How long a driver may take to free what a killed process had."""
+_MEMORY_SLACK_BYTES = 256 << 20
+"""What other users of a device may have taken meanwhile."""
+
+
+class Workers:
+    """Started on first use; close it."""
+
+    def __init__(
+        self, setting: Setting, definition: Definition, arena: Arena, *, salt: int
+    ) -> None:
+        self._setting = setting
+        self._definition = definition
+        self._arena = arena
+        self._salt = salt
+        self._fd = arena_file()
+        self._judge: WorkerClient | None = None
+        self._export: dict[str, Any] = {}
+        self._started: dict[str, WorkerClient] = {}
+        self._open: dict[str, WorkerClient] = {}
+        self._closed_phases_ns: dict[str, int] = {}
+        self._free_bytes: int | None = None
+        self._fault = ""
+        self.generators: dict[str, str] = {}
+        """Kind by generator name; known once a judge is open."""
+        self.isolation: dict[str, Any] = {}
+        """What was in force in judge and candidate."""
+        self.flush_bytes = 0
+        """Written before each timed call."""
+
+    def close(self) -> None:
+        """Ends all of them."""
+        for sha in [*self._open, *self._started]:
+            self.discard(sha)
+        if self._judge is not None:
+            self._retire(self._judge)
+            self._judge = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    @property
+    def phases_ns(self) -> dict[str, int]:
+        """Wall time by phase of all workers so far."""
+        total = dict(self._closed_phases_ns)
+        for client in [self._judge, *self._open.values()]:
+            for name, ns in (client.phases_ns if client else {}).items():
+                total[name] = total.get(name, 0) + ns
+        return total
+
+    def is_open(self, sha256: str) -> bool:
+        """Whether a solution's process is warm."""
+        return sha256 in self._open
+
+    def pid(self, sha256: str) -> int:
+        """Process id of an open solution."""
+        return self._open[sha256].pid
+
+    def start(self, solution: Solution, build_path: str) -> None:
+        """Starts a solution's process without waiting for it."""
+        sha = solution.sha256
+        if sha not in self._open and sha not in self._started:
+            self._started[sha] = self._client("candidate", build_path)
+
+    def open(self, solution: Solution, build_path: str) -> None:
+        """Opens a solution's process and has it load the solution.
+
+        Raises:
+            CandidateFailedError: it cannot be loaded, or has tampered with its process.
+            UnavailableError: the timer or its cache state is not to be had here.
+        """
+        self._require_well()
+        self.judge()
+        self.start(solution, build_path)
+        client = self._open[solution.sha256] = self._started.pop(solution.sha256)
+        try:
+            opened = _timed_phase(
+                client,
+                "start",
+                lambda: client.request(
+                    "open",
+                    timeout_s=_OPEN_TIMEOUT_S,
+                    solution=solution.model_dump(mode="json"),
+                    export=self._export,
+                    timer=self._setting.timer,
+                    cache=self._setting.options.cache,
+                    l2_bytes=self._setting.l2_bytes,
+                    **self._device_fields(),
+                ),
+            )
+        except WorkerFailedError as error:
+            self.discard(solution.sha256)
+            if error.kind in ("unavailable", "infra"):
+                raise machine_failed(error) from error
+            raise infra("the candidate process could not be started", error) from error
+        self.isolation["candidate"] = opened["isolation"]
+        self.flush_bytes = opened["flush_bytes"]
+        self._load(solution.sha256, build_path)
+
+    def discard(self, sha256: str) -> None:
+        """Kills a solution's process."""
+        client = self._open.pop(sha256, None) or self._started.pop(sha256, None)
+        if client is None:
+            return
+        fault = self._retire(client)
+        if not fault and self._judge is not None and self._setting.target.kind != "cpu":
+            fault = self._device_fault(self._judge)
+        if fault and not self._fault:
+            # The verdict of this candidate stands; nobody else is measured on this device.
+            self._fault = fault
+            lease.quarantine(self._setting.device_id, fault)
+
+    def candidate(self, sha256: str) -> WorkerClient:
+        """The process of an open solution."""
+        return self._open[sha256]
+
+    def ask_candidate(
+        self, sha256: str, phase: Phase, type_: str, timeout_s: float, **fields: Any
+    ) -> dict[str, Any]:
+        """A request to an open solution's process.
+
+        Raises:
+            CandidateFailedError: it crashed, raised, or did not answer in time.
+        """
+        try:
+            return self._open[sha256].request(type_, timeout_s=timeout_s, **fields)
+        except WorkerFailedError as error:
+            raise self.failed(sha256, phase, error) from error
+
+    def failed(
+        self, sha256: str, phase: Phase, error: WorkerFailedError | WireError
+    ) -> CandidateFailedError:
+        """The verdict for a failure; the process is not used again."""
+        self.discard(sha256)
+        if isinstance(error, WireError):
+            error = WorkerFailedError("crash", f"candidate: broken protocol: {error}")
+        has_records = self._setting.target.kind != "cpu"
+        return candidate_failed(error, phase, has_records=has_records)
+
+    def ask_judge(self, type_: str, **fields: Any) -> dict[str, Any]:
+        """A request to the judge.
+
+        Raises:
+            KoptError: the judge failed.
+        """
+        judge = self.judge()
+        try:
+            return judge.request(type_, timeout_s=self._setting.options.judge_timeout_s, **fields)
+        except WorkerFailedError as error:
+            raise judge_failed("the judge failed", error) from error
+
+    def has_judge(self) -> bool:
+        """Whether there is one yet."""
+        return self._judge is not None
+
+    def judge(self) -> WorkerClient:
+        """The judge, opened on first use."""
+        if self._judge is None:
+            client = self._client("judge")
+            self._judge = client
+            seed = self._setting.options.seed
+            folder = Path(self._setting.catalog.folder(self._definition)).resolve()
+            try:
+                opened = _timed_phase(
+                    client,
+                    "start",
+                    lambda: client.request(
+                        "open",
+                        timeout_s=_OPEN_TIMEOUT_S,
+                        folder=str(folder),
+                        seed=None if seed is None else seed + self._salt,
+                        **self._device_fields(),
+                    ),
+                )
+            except WorkerFailedError as error:
+                raise judge_failed("the judge could not be started", error) from error
+            self._export = opened["export"]
+            self.generators = opened["generators"]
+            self.isolation["judge"] = opened["isolation"]
+            if self._setting.target.kind != "cpu":
+                self._free_bytes = self.ask_judge("canary")["free_bytes"]
+        return self._judge
+
+    def _client(self, module: str, build_path: str | None = None) -> WorkerClient:
+        return WorkerClient(
+            module,
+            self._fd,
+            environment=self._setting.worker_variables,
+            readable=None if build_path is None else (Path(build_path),),
+            roots=(self._setting.catalog.root.path,),
+        )
+
+    def _load(self, sha256: str, build_path: str) -> None:
+        """Candidate code runs from here on."""
+        answer = self.ask_candidate(
+            sha256, "load", "load", self._setting.options.load_timeout_s, build=build_path
+        )
+        try:
+            reason = conduct.tampering(read_claim(Conduct, answer))
+        except WireError as error:
+            raise self.failed(sha256, "load", error) from error
+        if reason is not None:
+            self.discard(sha256)
+            raise CandidateFailedError(Verdict.REJECT, "load", reason)
+
+    def _device_fields(self) -> dict[str, Any]:
+        return {
+            "definition": self._definition.model_dump(mode="json"),
+            "device_kind": self._setting.target.kind,
+            "device_index": 0,
+            "arena": self._arena.model_dump(mode="json"),
+        }
+
+    def _retire(self, client: WorkerClient) -> str:
+        """Ends a worker; what is wrong if something of it is left."""
+        for name, ns in client.phases_ns.items():
+            self._closed_phases_ns[name] = self._closed_phases_ns.get(name, 0) + ns
+        survivors = client.close().survivors
+        return f"processes {survivors} of a solution cannot be ended" if survivors else ""
+
+    def _device_fault(self, judge: WorkerClient) -> str:
+        """Whether the device computes as before, and has the memory back that is not in use."""
+        deadline = time.monotonic() + _MEMORY_BACK_S
+        while True:
+            try:
+                answer = judge.request("canary", timeout_s=_CANARY_TIMEOUT_S)
+            except WorkerFailedError as error:
+                return f"after a solution had ended, the device did not answer: {error.detail}"
+            if not answer["ok"]:
+                return "after a solution had ended, the device computed wrong sums"
+            free, before = answer["free_bytes"], self._free_bytes
+            if free is None or before is None or self._open:
+                return ""
+            missing = before - free
+            if missing <= _MEMORY_SLACK_BYTES:
+                return ""
+            if time.monotonic() > deadline:
+                return f"{missing >> 20} MiB did not come back after a solution had ended"
+            time.sleep(0.2)
+
+    def _require_well(self) -> None:
+        if self._fault:
+            raise InfraError(
+                f"the device {self._setting.device_id} is out of use: {self._fault}",
+                hint="restart or reset it, then lift the quarantine: kopt doctor says how",
+            )
+
+
+def _timed_phase(
+    client: WorkerClient, name: str, ask: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Counts starting a process and its imports, which the worker itself cannot see."""
+    start_ns = time.perf_counter_ns()
+    answer = ask()
+    client.phases_ns.pop("open", None)
+    client.phases_ns[name] = time.perf_counter_ns() - start_ns
+    return answer

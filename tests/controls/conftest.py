@@ -1,0 +1,47 @@
+"""Judges honest solution folders with everything on, as a user would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kopt_harness.catalog import Catalog
+from kopt_harness.evaluate import evaluate
+from kopt_harness.ledger import DictLedger
+from kopt_harness.options import MeasureOptions
+from kopt_harness.pack import load
+from kopt_harness.schema import Evaluation
+from kopt_harness.setting import Setting
+
+SOLUTIONS = Path(__file__).parent / "solutions"
+
+Judged = Callable[..., Evaluation]
+
+
+@pytest.fixture
+def judged(catalog: Catalog) -> Judged:
+    """Checks and times a folder of ``solutions`` on the CPU."""
+
+    def judge(name: str, *indices: int, timed: bool = True) -> Evaluation:
+        options = MeasureOptions(trials=2, pool=2, bench_calls=5)
+        setting = Setting.here(catalog, "cpu", options)
+        solution = load(SOLUTIONS / name, known=catalog).solution
+        workloads = catalog.workloads(catalog.resolve(solution.definition))
+        chosen = [workloads[index] for index in indices or (0,)]
+        return evaluate(setting, solution, chosen, DictLedger(), timed=timed)
+
+    return judge
+
+
+@pytest.fixture
+def passes(judged: Judged) -> Callable[..., Evaluation]:
+    """As ``judged``, and nothing may be held against it."""
+
+    def judge(name: str, *indices: int, timed: bool = True) -> Evaluation:
+        evaluation = judged(name, *indices, timed=timed)
+        assert evaluation.verdict == "pass", evaluation.reasons
+        assert not evaluation.flags
+        return evaluation
+
+    return judge

@@ -1,0 +1,73 @@
+"""Claims held against clocks and bytes that a solution does not control."""
+
+from __future__ import annotations
+
+from kopt_harness.crosscheck import (
+    below_floor,
+    impossible_time,
+    kernels_missing,
+    pointer_bound,
+    wall_disagrees,
+)
+
+MS = 1_000_000
+
+
+def test_a_clock_outside_sees_a_long_call() -> None:
+    """Every call took 40 ms and claims a microsecond."""
+    flag = wall_disagrees([1_000] * 4, [41 * MS] * 4, timer="simulated")
+    assert flag is not None
+    assert flag.code == "timer-disagrees"
+
+
+def test_a_busy_machine_is_no_evidence() -> None:
+    """One quick call among four shows that the others waited for a core."""
+    walls = [400 * MS, 6 * MS, 70 * MS, 250 * MS]
+    assert wall_disagrees([5_000] * 4, walls, timer="cupti") is None
+    assert wall_disagrees([], [], timer="cupti") is None
+
+
+def test_the_processors_own_timer_has_less_slack() -> None:
+    """It waits for no device."""
+    claims, walls = [1_000] * 4, [4 * MS] * 4
+    assert wall_disagrees(claims, walls, timer="cpu") is not None
+    assert wall_disagrees(claims, walls, timer="cupti") is None
+
+
+def test_bytes_take_their_time() -> None:
+    """A megabyte at 100 GB/s cannot be moved in 5 us; a little less than 10 us is believed."""
+    flag = below_floor([5_000, 5_000, 9_900], nbytes=1_000_000, gbps=100)
+    assert flag is not None
+    assert flag.code == "below-floor"
+    assert below_floor([9_000], nbytes=1_000_000, gbps=100) is None
+
+
+def test_one_witness_is_a_flag_and_two_are_tampering() -> None:
+    """Clock and bandwidth know nothing of each other."""
+    wall = wall_disagrees([1_000] * 4, [41 * MS] * 4, timer="cupti")
+    floor = below_floor([1_000], nbytes=1_000_000, gbps=100)
+    assert impossible_time(wall, None) is None
+    assert impossible_time(None, floor) is None
+    reason = impossible_time(wall, floor)
+    assert reason is not None
+    assert reason.code == "impossible-time"
+
+
+def test_slower_at_every_new_address_is_bound_to_pointers() -> None:
+    """Both numbers are in the flag; one quick call at a new address acquits."""
+    flag = pointer_bound([10_000] * 5, [90_000, 80_000], timer="cupti")
+    assert flag is not None
+    assert flag.code == "pointer-bound"
+    assert "10.0 us" in flag.detail
+    assert "80.0 us" in flag.detail
+    assert pointer_bound([10_000] * 5, [90_000, 11_000], timer="cupti") is None
+    assert pointer_bound([10_000] * 5, [90_000, 80_000], timer="cpu") is None
+    assert pointer_bound([], [90_000], timer="cupti") is None
+
+
+def test_kernels_that_only_untimed_calls_have_are_named() -> None:
+    """Varying names in the same number are not missing."""
+    flag = kernels_missing([{"read": 1, "update": 1}], [{"read": 1}])
+    assert flag is not None
+    assert "update" in flag.detail
+    assert kernels_missing([{"ping": 1}], [{"pong": 1}]) is None
