@@ -7,7 +7,9 @@ each workload goes to ``--jsonl``, one line of text to stdout. For a long run be
     OMP_NUM_THREADS=1 nice -n 19 python scripts/calibrate_all.py --jsonl all.jsonl
 
 Options choose definitions, the target and the root. The last line is the count of workloads
-by verdict.
+by verdict. The table of docs/calibration.md is made of the JSON lines, finished or not:
+
+    python scripts/calibrate_all.py --summarise all.jsonl
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from kopt_harness.calibrate import WorkloadCalibration, calibrate
+from kopt_harness.calibrate import Calibration, WorkloadCalibration, calibrate
 from kopt_harness.catalog import Catalog
 from kopt_harness.journal import Journal
 from kopt_harness.options import MeasureOptions
 from kopt_harness.root import find_root
-from kopt_harness.schema import Definition, Workload
+from kopt_harness.schema import Definition, Verdict, Workload
 from kopt_harness.setting import Setting
 from kopt_harness.targets import best_target
 
@@ -35,7 +37,11 @@ def main() -> None:
     parser.add_argument("--target", default=None)
     parser.add_argument("--root", type=Path, default=None)
     parser.add_argument("--jsonl", type=Path, default=None, help="a line for each workload")
+    parser.add_argument("--summarise", type=Path, default=None, help="run nothing, print a table")
     arguments = parser.parse_args()
+    if arguments.summarise is not None:
+        summarise(arguments.summarise)
+        return
     catalog = Catalog(find_root(arguments.root))
     setting = Setting.here(catalog, arguments.target or best_target().name, MeasureOptions())
     names = arguments.definition
@@ -76,6 +82,46 @@ def run(setting: Setting, definition: Definition, jsonl: Path | None) -> Counter
         ledger = journal.scoped(f"{setting.target.name}/{setting.environment['epoch']}")
         calibrate(setting, definition, workloads, ledger, progress=report)
     return verdicts
+
+
+def summarise(jsonl: Path) -> None:
+    """One line of Markdown a definition; of a workload that was run again the last run counts."""
+    found: dict[str, dict[str, WorkloadCalibration]] = {}
+    for line in jsonl.read_text().splitlines():
+        data = json.loads(line)
+        name = data.pop("definition")
+        workload = WorkloadCalibration.model_validate(data)
+        found.setdefault(name, {})[workload.uuid] = workload
+    print("| definition | workloads | valid | generators | recognised | not applicable | passed |")
+    print("|---|---|---|---|---|---|---|")
+    for name, by_uuid in found.items():
+        workloads = by_uuid.values()
+        codes = [reason.code for each in workloads for reason in each.reasons]
+        cells = [
+            name,
+            len(workloads),
+            sum(each.verdict is Verdict.PASS for each in workloads),
+            len({g.generator for each in workloads for g in each.generators}),
+            sum(each.count("strict", "fail") for each in workloads),
+            sum(each.count("strict", "not-applicable") for each in workloads),
+            codes.count("null-kernel-passes"),
+        ]
+        print("|", " | ".join(map(str, cells)), "|")
+    for name, by_uuid in found.items():
+        explain(name, tuple(by_uuid.values()))
+
+
+def explain(name: str, workloads: tuple[WorkloadCalibration, ...]) -> None:
+    """What passed, what was invalid, and what it cost."""
+    whole = Calibration(definition=name, target="", verdict=Verdict.PASS, workloads=workloads)
+    runs = [generator for each in workloads for generator in each.generators]
+    print(f"\n{name}: {sum(run.wall_s for run in runs):.0f} s in all,", end=" ")
+    print(f"the slowest reference {max(run.reference_s for run in runs):.2f} s")
+    print(f"  precision: {', '.join(whole.precision()) or 'none'}")
+    print(f"  contest accepts: {', '.join(whole.contest_accepts()) or 'none'}")
+    for each in workloads:
+        for reason in each.reasons:
+            print(f"  {each.uuid}: {reason.code}: {reason.detail}")
 
 
 if __name__ == "__main__":

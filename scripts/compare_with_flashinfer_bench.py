@@ -104,13 +104,13 @@ class Bench(NamedTuple):
         if answer.is_file():
             found: Row = json.loads(answer.read_text())
             return found
-        return {"status": ended.words()}
+        return {"status": ended.words(), "last": ended.last()}
 
     def about(self, commit: str | None) -> Row:
         """Which FlashInfer-Bench this is, and how far it goes here."""
         answer = self.ask("about")
         if "version" not in answer:
-            raise SystemExit(f"error: {self.python} has no flashinfer-bench: {answer['status']}")
+            raise SystemExit(f"error: {self.python} has no flashinfer-bench: {answer['last']}")
         return answer | {"commit": commit or answer["commit"]}
 
     def evaluate(self, case: Case) -> Row:
@@ -161,7 +161,7 @@ class Bench(NamedTuple):
             tolerances={d.name: d.kopt.contest.model_dump() for d in known},
         )
         if "rows" not in answer:
-            raise SystemExit(f"the outputs were not judged: {answer['status']}")
+            raise SystemExit(f"the outputs were not judged: {answer['last']}")
         rows: list[Row] = answer["rows"]
         return rows
 
@@ -178,8 +178,14 @@ class Ended(NamedTuple):
         """For a table."""
         if self.code is None:
             return "no answer in time"
-        last = self.err.strip().splitlines()[-1:]
-        return f"exit {self.code}: {' '.join(last)[:160]}"
+        if self.code < 0 or self.code > 128:  # a shell adds 128 to the number of a signal
+            name = signal.Signals(-self.code if self.code < 0 else self.code - 128).name
+            return f"process ended by {name}"
+        return f"process ended, exit {self.code}"
+
+    def last(self) -> str:
+        """The line that an error ends with."""
+        return " ".join(self.err.strip().splitlines()[-1:])
 
 
 def confined(command: Sequence[str], folder: Path, timeout_s: float = TIMEOUT_S) -> Ended:
@@ -324,6 +330,8 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="ask FlashInfer-Bench again")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the two files go")
     arguments = parser.parse_args()
+    # Ends through the blocks that kill what runs and remove the temporary folder.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     catalog = Catalog(Root(CHECKOUT))
     comparison = Comparison(arguments.docs)
     with tempfile.TemporaryDirectory(prefix="against-") as made:
@@ -337,7 +345,9 @@ def main() -> None:
             row = comparison.row(case)
             known = row["official"].get(device_of(about), {})
             if arguments.side != "kopt" and (arguments.again or not _same(known, about)):
-                found = bench.evaluate(case) | {k: about[k] for k in ("version", "commit")}
+                said = bench.evaluate(case)
+                found = {k: said[k] for k in ("status", "latency_us") if k in said}
+                found |= {k: about[k] for k in ("version", "commit")}
                 row["official"] = row["official"] | {device_of(about): found}
             if arguments.side != "official":
                 row["kopt"] = kopt(case, scratch_root(Path(made)), arguments.target)

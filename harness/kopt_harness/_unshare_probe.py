@@ -6,26 +6,28 @@ also enters.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 
-NAMESPACES = {
-    "user": 0x10000000,
-    "pid": 0x20000000,
-    "network": 0x40000000,
-    "mount": 0x00020000,
-    "ipc": 0x08000000,
-}
-"""Flags of ``unshare(2)``, by name."""
+from .sandbox import CLONE, unshare
+
+NAMESPACES = tuple(CLONE)
+"""By name, in the order of the bits."""
 
 
 def main() -> int:
     """Try each; bit ``i`` is set if namespace ``i`` was granted."""
-    libc = ctypes.CDLL(None, use_errno=True)
     # A user namespace would grant the others: it is tried last and reported on its own.
-    order = [*list(NAMESPACES.items())[1:], ("user", NAMESPACES["user"])]
-    granted = {name for name, flag in order if libc.unshare(flag) == 0}
+    order = sorted(CLONE.items(), key=lambda item: item[0] == "user")
+    granted = {name for name, flag in order if _granted(flag)}
     return sum(1 << bit for bit, name in enumerate(NAMESPACES) if name in granted)
+
+
+def _granted(flag: int) -> bool:
+    try:
+        unshare(flag)
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from kopt_harness.catalog import Catalog
+from kopt_harness.check.null_kernels import ROUNDED
 from kopt_harness.errors import NotFoundError
 from kopt_harness.ledger import Ledger, recorded
 from kopt_harness.schema import Definition, Model, Reason, Verdict, Workload
@@ -30,7 +31,6 @@ __all__ = [
     "definition_digest",
 ]
 
-_ROUNDED = "rounded-"
 _TIMEOUT_S = 7200.0
 """One generator of one workload: a dozen references and a hundred comparisons."""
 
@@ -124,7 +124,7 @@ class Calibration(Model):
         for workload in self.workloads:
             for each in workload.generators:
                 for name in each.accepted(tier):
-                    if rounded in (None, name.startswith(_ROUNDED)):
+                    if rounded in (None, name.startswith(ROUNDED)):
                         found.setdefault(name, set()).add(each.generator)
         return {name: sorted(found[name]) for name in sorted(found)}
 

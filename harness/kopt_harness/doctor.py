@@ -6,13 +6,14 @@ running them with ``--version``.
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
+import json
 import os
 import platform
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -21,17 +22,19 @@ from typing import Any, NamedTuple
 
 from ._unshare_probe import NAMESPACES
 from .build._cubin import find_cuobjdump
-from .environ import cuda_home, cxx
+from .environ import cuda_home, cxx, worker_environment
+from .lease import CPU_DEVICE, quarantined
 from .proc import run
 from .root import Root
+from .sandbox import Policy, landlock_abi
+from .sandbox import launch as sandbox
 from .targets import Target, list_targets
 
 __all__ = ["Report", "TargetReport", "Tool", "examine", "find_program"]
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 _TIMEOUT_S = 20.0
-_LANDLOCK_CREATE_RULESET = 444
-_LANDLOCK_VERSION = 1
+_PROBE = "kopt_harness.sandbox.probe"
 _GPU_EXTRA = "for GPU targets: pip install -e '.[gpu]'"
 
 
@@ -71,6 +74,8 @@ class Report:
     targets: tuple[TargetReport, ...]
     tools: tuple[Tool, ...]
     isolation: dict[str, Any]
+    quarantine: tuple[dict[str, Any], ...]
+    """Devices that are out of use, with the reason."""
     disk: dict[str, Any]
     platform: dict[str, Any]
 
@@ -116,10 +121,12 @@ def examine(root: Root | None = None) -> Report:
         root: Its file system is the one whose space is reported; default: the working directory.
     """
     tools = tuple(_tools())
+    targets = tuple(_target(target, tools) for target in list_targets())
     return Report(
-        targets=tuple(_target(target, tools) for target in list_targets()),
+        targets=targets,
         tools=tools,
-        isolation=_isolation(),
+        isolation=_isolation(root),
+        quarantine=tuple(_quarantine(targets)),
         disk=_disk(root.path if root else Path.cwd()),
         platform={
             "python": platform.python_version(),
@@ -227,27 +234,62 @@ def _target(target: Target, tools: tuple[Tool, ...]) -> TargetReport:
     )
 
 
-def _isolation() -> dict[str, Any]:
+def _isolation(root: Root | None) -> dict[str, Any]:
     if not sys.platform.startswith("linux"):
         return {"note": "namespaces, Landlock and cgroups are features of Linux"}
     done = run([sys.executable, "-P", "-m", "kopt_harness._unshare_probe"], timeout_s=_TIMEOUT_S)
     mask = done.returncode if done.returncode > 0 else 0
     granted = {name: bool(mask >> bit & 1) for bit, name in enumerate(NAMESPACES)}
     version = 2 if Path("/sys/fs/cgroup/cgroup.controllers").is_file() else 1
+    probed = _sandbox(root)
     return {
         "namespaces": granted,
-        "landlock_abi": _landlock_abi(),
-        "other_uid": os.geteuid() == 0,
+        "landlock_abi": landlock_abi(),
+        "other_uid": bool(probed["record"].get("other_uid", False)),
         "cgroup_version": version if Path("/sys/fs/cgroup").is_dir() else None,
         "cgroup_writable": os.access("/sys/fs/cgroup", os.W_OK),
+        "sandbox": probed,
     }
 
 
-def _landlock_abi() -> int | None:
-    """Version of the kernel's Landlock interface; None where there is none."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION)
-    return version if version > 0 else None
+def _sandbox(root: Root | None) -> dict[str, Any]:
+    """A process in the sandbox of a candidate that tries to get out of it."""
+    protected = root.path if root else Path(__file__).resolve().parent
+    with tempfile.TemporaryDirectory(prefix=sandbox.WORKER_PREFIX) as folder:
+        home = Path(folder) / "home"
+        home.mkdir()
+        environment = worker_environment(home)
+        policy_fd = Policy(
+            home=str(home),
+            search=sandbox.search_paths(environment),
+            protected=sandbox.protected_paths([root.path] if root else []),
+            title="probe",
+        ).to_file()
+        try:
+            done = run(
+                sandbox.command(policy_fd, _PROBE, os.getpid(), protected / "kernels"),
+                timeout_s=_TIMEOUT_S,
+                cwd=home,
+                env=environment,
+                pass_fds=(policy_fd,),
+                ask_first=True,
+            )
+        finally:
+            os.close(policy_fd)
+    try:
+        said = json.loads(done.stdout)
+    except ValueError:
+        last = [line for line in done.output.splitlines() if line.strip()][-1:]
+        reason = last[0] if last else f"the probe ended with exit code {done.returncode}"
+        return {"starts": False, "reason": reason, "record": {}, "holds": {}, "start_ms": None}
+    return {"starts": True, "reason": "", "start_ms": round(done.seconds * 1e3), **said}
+
+
+def _quarantine(targets: tuple[TargetReport, ...]) -> Iterator[dict[str, Any]]:
+    for device in dict.fromkeys([CPU_DEVICE, *(t.uuid for t in targets if t.uuid)]):
+        found = quarantined(device)
+        if found is not None:
+            yield found._asdict()
 
 
 def _disk(path: Path) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from filelock import FileLock
 from filelock import Timeout as LockTimeout
 
 from .atomic import write_atomic
-from .errors import InfraError
+from .errors import InfraError, UsageError
 
 __all__ = [
     "CPU_DEVICE",
@@ -150,18 +150,29 @@ def quarantined(device: str, *, folder: Path | None = None) -> Quarantine | None
         return Quarantine(device, f"its record {path} cannot be read", ())
     left = tuple(pid for pid, began in named if _began(pid) == began)
     if named and not left:
-        lift_quarantine(device, folder=place)
+        with contextlib.suppress(UsageError):  # it is over all the same
+            lift_quarantine(device, folder=place)
         return None
     return Quarantine(device, reason, left)
 
 
 def lift_quarantine(device: str, *, folder: Path | None = None) -> bool:
-    """Gives a device back to use; whether it was quarantined."""
+    """Gives a device back to use; whether it was quarantined.
+
+    Raises:
+        UsageError: Another user has quarantined it.
+    """
     place = _shared_folder() if folder is None else folder
+    path = _quarantine_path(device, place)
     try:
-        _quarantine_path(device, place).unlink()
+        path.unlink()
     except FileNotFoundError:
         return False
+    except PermissionError as error:
+        raise UsageError(
+            f"the quarantine of the device {device!r} is another user's",
+            hint=f"ask the owner of {path} to lift it, or do it as root",
+        ) from error
     return True
 
 

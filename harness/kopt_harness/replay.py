@@ -86,6 +86,7 @@ def replay(
     generators: Sequence[str] | None = None,
     session: WatchedSession | None = None,
     progress: Progress | None = None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Replay:
     """Runs the trials that the ledger does not have yet.
 
@@ -98,6 +99,7 @@ def replay(
         generators: names; all of the definition by default.
         session: a warm one to use; one is opened by default.
         progress: told after each chunk.
+        is_over: asked before each chunk; then the rest is left for another time.
 
     Raises:
         NotFoundError: the definition has no such generator.
@@ -115,7 +117,8 @@ def replay(
         names = _known(session, definition, generators)
         parts = plan(definition, workloads, names, trials)
         scope = _scope(setting, workloads, names, trials)
-        done = _Runner(session, solution, built, ledger, scope).run(parts, progress)
+        runner = _Runner(session, solution, built, ledger, scope)
+        done = runner.run(parts, progress or (lambda _ran, _failed: None), is_over)
         isolation = in_force(ledger, solution, session)
         evaluation = conclude(setting, solution, results(done), isolation=isolation)
         numbered = tuple((part.workload, t) for part, chunk in done for t in chunk.trials)
@@ -143,20 +146,21 @@ class _Runner:
         self._scope = f"replay/{solution.sha256[:12]}/{scope}"
         self._random = random.SystemRandom()
 
-    def run(self, parts: Sequence[Part], progress: Progress | None) -> list[tuple[Part, Chunk]]:
+    def run(
+        self, parts: Sequence[Part], progress: Progress, is_over: Callable[[], bool]
+    ) -> list[tuple[Part, Chunk]]:
         """All parts, up to the one in which the solution has died too often."""
         done: list[tuple[Part, Chunk]] = []
         ran, failed, died = 0, 0, 0
         for part in parts:
+            if died >= MAX_DEATHS or is_over():
+                break
             chunk = self._recorded(part, MAX_DEATHS - died)
             done.append((part, chunk))
             died += deaths(chunk.trials)
             ran += len(chunk.trials)
             failed += sum(trial.failure is not None for trial in chunk.trials)
-            if progress is not None:
-                progress(ran, failed)
-            if died >= MAX_DEATHS:
-                break
+            progress(ran, failed)
         return done
 
     def _recorded(self, part: Part, lives: int) -> Chunk:
@@ -175,7 +179,7 @@ class _Runner:
         session.renew()
         session.bind(part.workload)
         again = set(self._random.sample(range(count), -(-count // ONE_IN)))
-        still = self._random.randrange(2 * count)
+        still = self._random.randrange(count + 1)
         shifts = session.random_shifts(some=bool(self._random.getrandbits(1)))
         trials: list[Trial] = []
         tiers: dict[str, TierResult] = {}

@@ -20,7 +20,7 @@ from kopt_harness.setting import Setting
 
 __all__ = ["TimedCalls"]
 
-MOVES_S = 5.0
+MOVES_S = 2.0
 """Wall time after which no further tensor is moved alone."""
 COMPILE_RETRIES = 2
 """Calls that are taken once more because something was compiled in them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kopt_harness.activity import cpu_use
 from kopt_harness.outcome import CallOutcome, judge_failed
 from kopt_harness.schema import Definition, Workload
 from kopt_harness.session import Session
@@ -82,6 +83,10 @@ class WatchedSession(Session):
         """Lets the next call of a set have the very contents of the last one."""
         assert self._workload is not None
         self._used.discard((self._workload.uuid, number))
+
+    def judge_cpu_ns(self) -> int:
+        """Processor time of the judge so far; other work on the machine does not count."""
+        return sum(cpu_use(self._workers.judge().pid).values())
 
     def inputs_digest(self) -> str:
         """Of all inputs that differ between sets: none that is static, or may be left out."""

@@ -45,3 +45,24 @@ def passes(judged: Judged) -> Callable[..., Evaluation]:
         return evaluation
 
     return judge
+
+
+UNAVOIDABLE = {"simulated-device", "lint-harness"}
+"""Of every solution that is written for the simulated device."""
+
+
+@pytest.fixture
+def passes_simulated(catalog: Catalog) -> Callable[..., Evaluation]:
+    """Checks and times a folder on the simulated device; nothing else may be held against it."""
+
+    def judge(name: str) -> Evaluation:
+        options = MeasureOptions(trials=2, pool=2, bench_calls=8)
+        setting = Setting.here(catalog, "simulated", options)
+        solution = load(SOLUTIONS / name, known=catalog).solution
+        workload = catalog.workloads(catalog.resolve(solution.definition))[0]
+        evaluation = evaluate(setting, solution, [workload], DictLedger(), timed=True)
+        assert evaluation.verdict == "pass", evaluation.reasons
+        assert {flag.code for flag in evaluation.flags} <= UNAVOIDABLE, evaluation.flags
+        return evaluation
+
+    return judge

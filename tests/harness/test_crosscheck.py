@@ -14,17 +14,24 @@ MS = 1_000_000
 
 
 def test_a_clock_outside_sees_a_long_call() -> None:
-    """Every call took 40 ms and claims a microsecond."""
-    flag = wall_disagrees([1_000] * 4, [41 * MS] * 4, timer="simulated")
+    """Every call took 101 ms and claims a microsecond."""
+    flag = wall_disagrees([1_000] * 4, [101 * MS] * 4, timer="simulated")
     assert flag is not None
     assert flag.code == "timer-disagrees"
 
 
 def test_a_busy_machine_is_no_evidence() -> None:
-    """One quick call among four shows that the others waited for a core."""
-    walls = [400 * MS, 6 * MS, 70 * MS, 250 * MS]
+    """One quick call among four shows that the others waited for a core; so do a few in twenty."""
+    walls = [400 * MS, 16 * MS, 70 * MS, 250 * MS]
     assert wall_disagrees([5_000] * 4, walls, timer="cupti") is None
+    assert wall_disagrees([5_000] * 20, walls * 5, timer="cupti") is None
     assert wall_disagrees([], [], timer="cupti") is None
+
+
+def test_a_clock_that_started_late_once_acquits_nobody() -> None:
+    """One call in twenty seems to have taken no time at all."""
+    walls = [30_000, *[101 * MS] * 19]
+    assert wall_disagrees([1_000] * 20, walls, timer="cupti") is not None
 
 
 def test_the_processors_own_timer_has_less_slack() -> None:
@@ -44,7 +51,7 @@ def test_bytes_take_their_time() -> None:
 
 def test_one_witness_is_a_flag_and_two_are_tampering() -> None:
     """Clock and bandwidth know nothing of each other."""
-    wall = wall_disagrees([1_000] * 4, [41 * MS] * 4, timer="cupti")
+    wall = wall_disagrees([1_000] * 4, [101 * MS] * 4, timer="cupti")
     floor = below_floor([1_000], nbytes=1_000_000, gbps=100)
     assert impossible_time(wall, None) is None
     assert impossible_time(None, floor) is None

@@ -3,9 +3,10 @@ import json
 from pathlib import Path
 
 import pytest
-from kopt_harness import doctor
+from kopt_harness import doctor, lease
 from kopt_harness.doctor import examine, find_program
 from kopt_harness.root import Root
+from kopt_harness.sandbox.probe import BARRIERS
 from kopt_harness.targets import list_targets
 
 
@@ -67,5 +68,35 @@ def test_disk_and_root_are_reported(report: doctor.Report) -> None:
 
 def test_isolation_names_each_namespace(report: doctor.Report) -> None:
     """Every namespace is reported as granted or not, and Landlock by its version."""
-    assert set(report.isolation["namespaces"]) == {"user", "pid", "network", "mount", "ipc"}
+    names = {"user", "pid", "network", "mount", "ipc", "uts"}
+    assert set(report.isolation["namespaces"]) == names
     assert report.isolation["landlock_abi"] is None or report.isolation["landlock_abi"] > 0
+
+
+def test_a_process_in_a_sandbox_has_really_been_started(report: doctor.Report) -> None:
+    """What was granted comes from the process itself, with how long it took."""
+    sandbox = report.isolation["sandbox"]
+    assert sandbox["starts"], sandbox["reason"]
+    assert sandbox["start_ms"] > sandbox["record"]["enter_ms"] > 0
+    assert report.isolation["other_uid"] == sandbox["record"]["other_uid"]
+
+
+def test_barriers_are_probed_and_not_inferred(report: doctor.Report) -> None:
+    """Wherever namespaces or Landlock are granted, the probe does not get out."""
+    sandbox = report.isolation["sandbox"]
+    assert set(sandbox["holds"]) == set(BARRIERS)
+    if sandbox["record"]["own_root"] or sandbox["record"]["landlock"]:
+        assert sandbox["holds"]["files"]
+        assert sandbox["holds"]["memory"]
+    if sandbox["record"]["network_namespace"]:
+        assert sandbox["holds"]["network"]
+
+
+def test_a_device_out_of_use_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why it is, until it is lifted."""
+    monkeypatch.setattr(lease, "_shared_folder", lambda: tmp_path)
+    lease.quarantine(lease.CPU_DEVICE, "a process cannot be ended")
+    (found,) = examine().quarantine
+    assert (found["device"], found["reason"]) == ("cpu", "a process cannot be ended")
+    assert lease.lift_quarantine(lease.CPU_DEVICE)
+    assert examine().quarantine == ()

@@ -591,20 +591,20 @@ def test_ragged_loads_lie_around_tiles(experts: Operator) -> None:
 
 
 def test_routing_in_half_precision_shows(experts: Operator) -> None:
-    """near-ties: logits in bfloat16 select other experts, in real use hardly ever."""
-    near, typical = (experts.draw(name, 1, seq_len=64) for name in ("near-ties", "typical"))
+    """near-ties: logits in bfloat16 select other experts of this device for many tokens."""
 
-    def moved(inputs: dict[str, Any]) -> float:
+    def moved(generator: str) -> float:
+        inputs = experts.draw(generator, 1, seq_len=256)
         logits, bias = inputs["routing_logits"], inputs["routing_bias"]
-        right, _ = experts.reference._selection(logits, bias)
-        wrong, _ = experts.reference._selection(logits.bfloat16().float(), bias)
-        return float((right.sort().values != wrong.sort().values).any(dim=1).float().mean())
+        here = []
+        for given in (logits, logits.bfloat16().float()):
+            chosen, _ = experts.reference._selection(given, bias)
+            local = chosen - inputs["local_expert_offset"]
+            here.append(local.where((local >= 0) & (local < 32), -1).sort().values)
+        return float((here[0] != here[1]).any(dim=1).float().mean())
 
-    assert moved(near) > 0.8
-    assert moved(typical) < 0.3
-    inputs = experts.draw("near-ties", 3)
-    coarse = inputs | {"routing_logits": inputs["routing_logits"].bfloat16().float()}
-    assert experts.strict(inputs, experts.expected(coarse)) == "fail"
+    assert moved("near-ties") > 0.1
+    assert moved("typical") < 0.05
 
 
 def test_one_scale_for_two_blocks_shows(experts: Operator) -> None:

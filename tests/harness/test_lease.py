@@ -2,12 +2,20 @@
 
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from kopt_harness.errors import InfraError
-from kopt_harness.lease import CPU_DEVICE, device_lease, holder
+from kopt_harness.lease import (
+    CPU_DEVICE,
+    device_lease,
+    holder,
+    lift_quarantine,
+    quarantine,
+    quarantined,
+)
 
 _HOLD = """
 import sys, time
@@ -80,3 +88,54 @@ def test_a_device_name_cannot_leave_the_folder(tmp_path: Path) -> None:
     """A strange device id is a file name, not a path."""
     with device_lease("../../etc/x", timeout_s=0, folder=tmp_path / "in"):
         assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_device_that_is_out_of_use_is_refused_with_its_reason(tmp_path: Path) -> None:
+    """Nobody measures on it until it is lifted, and the hint says how."""
+    quarantine("GPU-1", "the driver hangs", folder=tmp_path)
+    with (
+        pytest.raises(InfraError, match="out of use: the driver hangs") as caught,
+        device_lease("GPU-1", folder=tmp_path),
+    ):
+        pass
+    assert "kopt doctor --lift-quarantine GPU-1" in caught.value.hint
+    with device_lease("GPU-2", timeout_s=0, folder=tmp_path):
+        pass
+    assert lift_quarantine("GPU-1", folder=tmp_path)
+    assert not lift_quarantine("GPU-1", folder=tmp_path)
+    with device_lease("GPU-1", timeout_s=0, folder=tmp_path):
+        pass
+
+
+def test_it_ends_with_the_process_that_could_not_be_ended(tmp_path: Path) -> None:
+    """A process that a driver let go at last does not keep the device for ever."""
+    with subprocess.Popen(["sleep", "60"]) as stuck:
+        quarantine("GPU-1", "it hangs", processes=[stuck.pid], folder=tmp_path)
+        found = quarantined("GPU-1", folder=tmp_path)
+        assert found is not None
+        assert found.processes == (stuck.pid,)
+        stuck.kill()
+    assert quarantined("GPU-1", folder=tmp_path) is None
+    with device_lease("GPU-1", timeout_s=0, folder=tmp_path):
+        pass
+
+
+def test_a_damaged_record_keeps_the_device_out_of_use(tmp_path: Path) -> None:
+    """What cannot be read is not taken for well."""
+    quarantine("GPU-1", "it hangs", folder=tmp_path)
+    (tmp_path / "GPU-1.quarantine").write_text("{")
+    assert quarantined("GPU-1", folder=tmp_path) is not None
+
+
+def test_whoever_waits_learns_that_the_device_went_bad(tmp_path: Path) -> None:
+    """The one who had it put it out of use; the next one does not get it."""
+    with _other(tmp_path, 0.5):
+        threading.Timer(0.2, quarantine, ("GPU-1", "it hangs"), {"folder": tmp_path}).start()
+        with (
+            pytest.raises(InfraError, match="out of use"),
+            device_lease("GPU-1", timeout_s=10, folder=tmp_path),
+        ):
+            pass
+    lift_quarantine("GPU-1", folder=tmp_path)
+    with device_lease("GPU-1", timeout_s=0, folder=tmp_path):
+        pass

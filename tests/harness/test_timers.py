@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from kopt_harness.bench.timers import cupti, make_timer, timer_names
+from kopt_harness.bench.timers import cupti, events, make_timer, timer_names
+from kopt_harness.bench.timers.census import Activity
 from kopt_harness.bench.timers.cpu import MAX_FLUSH_BYTES
-from kopt_harness.errors import InfraError, NotFoundError, UnavailableError
+from kopt_harness.errors import NotFoundError, UnavailableError
 from kopt_harness.targets import list_targets
 
 MS = 1_000_000
@@ -25,10 +26,13 @@ class Sleep:
         self.calls += 1
         time.sleep(self.seconds)
 
+    def seal(self) -> None:
+        """Has no outputs."""
 
-def test_the_timers_are_the_three_that_results_may_name() -> None:
+
+def test_the_timers_are_those_that_results_may_name() -> None:
     """A file of the folder is a timer; helpers are not."""
-    assert timer_names() == ("cpu", "cupti", "events")
+    assert timer_names() == ("cpu", "cupti", "events", "simulated")
 
 
 def test_events_are_nobodys_default() -> None:
@@ -36,6 +40,7 @@ def test_events_are_nobodys_default() -> None:
     assert {target.kind: target.timer for target in list_targets()} == {
         "cpu": "cpu",
         "cuda": "cupti",
+        "simulated": "simulated",
     }
 
 
@@ -88,6 +93,8 @@ def test_the_clock_cannot_be_replaced_afterwards(monkeypatch: pytest.MonkeyPatch
         ("cpu", "cold", "cuda:0"),
         ("cupti", "cold", "cpu"),
         ("events", "cold", "cpu"),
+        ("simulated", "cold-clean", "cpu"),
+        ("simulated", "cold", "cuda:0"),
     ],
 )
 def test_a_timer_refuses_what_it_cannot_measure(name: str, cache: str, device: str) -> None:
@@ -97,36 +104,73 @@ def test_a_timer_refuses_what_it_cannot_measure(name: str, cache: str, device: s
     assert caught.value.hint
 
 
-def activity(name: str, start_ns: int, end_ns: int, kind: str = "kernel") -> cupti._Activity:
-    """One record."""
-    return cupti._Activity(kind, name, start_ns, end_ns)
+class Record:
+    """A kernel as CUPTI's Python binding hands it over."""
+
+    kind = 10
+    name = "scan_kernel"
+    start = 1_000
+    end = 3_500
+    correlation_id = 77
+    stream_id = 13
+    grid_x = 132
 
 
-def test_the_span_is_first_start_to_last_end_over_all_streams() -> None:
-    """Overlapping work counts once in the span, each in its own busy time."""
-    records = [
-        activity("second", 1500, 4000),
-        activity("first", 1000, 3000),
-        activity("second", 5000, 5100),
-        activity("memset", 3500, 3600, kind="memset"),
-    ]
-    sample = cupti._sample(records, 400, 90)
-    assert sample.ns == 4100
-    assert sample.details["launches"] == 4
-    assert sample.details["before_first_ns"] == 600
-    assert sample.details["busy_ns"] == 2500 + 2000 + 100 + 100
-    assert sample.details["kernels"][0] == {"name": "second", "ns": 2600}
+class OldRecord:
+    """A copy of a version without numbers of launches and streams."""
+
+    start = 1_000
+    end = 1_200
+    bytes = 4096
 
 
-def test_a_call_without_device_work_says_so() -> None:
-    """Zero launches are what the judge flags; they are not taken for a fast kernel."""
-    assert cupti._sample([], 400, 90).details["launches"] == 0
+def test_a_record_of_cupti_keeps_its_launch_and_its_grid() -> None:
+    """The number of the API call and the blocks in x are what the census needs."""
+    expected = Activity("kernel", "scan_kernel", 1_000, 3_500, 77, 13, 132)
+    assert cupti.read_record(Record(), "kernel") == expected
 
 
-@pytest.mark.parametrize("record", [activity("k", 0, 10), activity("k", 20, 10)])
-def test_a_record_without_timestamps_is_an_error(record: cupti._Activity) -> None:
-    """A lost record must not become a number, nor be taken for one from before the call."""
-    good = [activity("good", 1000, 2000)]
-    cupti._require_timestamps(good)
-    with pytest.raises(InfraError, match="timestamps"):
-        cupti._require_timestamps([*good, record])
+def test_a_record_with_fewer_fields_is_read_as_far_as_it_goes() -> None:
+    """Without numbers the census goes by time."""
+    assert cupti.read_record(OldRecord(), "memcpy") == Activity(
+        "memcpy", "memcpy", 1_000, 1_200, 0, 0, 4096
+    )
+
+
+class Hooked:
+    """A call in which Triton compiles a kernel."""
+
+    def __init__(self, compilations: int) -> None:
+        self.compilations = compilations
+
+    def run(self) -> None:
+        """As Triton calls its hook, if it is there."""
+        from triton import knobs
+
+        hook = knobs.runtime.jit_post_compile_hook
+        for _ in range(self.compilations if hook is not None else 0):
+            hook(key="k", repr="r", fn=None, compile={}, is_manual_warmup=False)
+
+
+def test_compilations_of_triton_are_counted_from_the_start_of_a_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is hooked in where somebody else has hooked in before."""
+    knobs = pytest.importorskip("triton").knobs
+    monkeypatch.setattr(knobs.runtime, "jit_post_compile_hook", None)
+    watch = cupti.CompileWatch()
+    for compilations in (2, 0):
+        watch.start()
+        Hooked(compilations).run()
+        assert watch.stop() == compilations
+    other = cupti.CompileWatch()
+    other.start()
+    Hooked(1).run()
+    assert other.stop() == 0
+
+
+def test_events_that_miss_long_work_know_it() -> None:
+    """A device that was busy long after the second event did work on another stream."""
+    assert events.sees_too_little(5_000, 255_000)
+    assert not events.sees_too_little(250_000, 270_000)
+    assert not events.sees_too_little(5_000, 60_000)

@@ -227,24 +227,20 @@ def test_pages_of_a_row_stay_distinct() -> None:
             assert 0 <= int(row.min()) <= int(row.max()) < 300
 
 
-@pytest.mark.parametrize("tokens", [1, 5])
+@pytest.mark.parametrize("tokens", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_blocks_and_tokens_of_a_mixture_of_experts(tokens: int) -> None:
-    """With weights of zero bytes but for one, which the whole reference does not need.
-
-    The layer's constants are part of the operator; the weights are windows of one buffer.
-    """
+    """All 32 experts share the weights of one, so that they need 44 MB instead of 1.4 GB."""
     found = operator(MOE)
     weights = small_weights(found.definition)
-    for generator in found.inputs.GENERATORS:
-        drawn = draw(MOE, generator, {"seq_len": tokens}, static=weights)
-        for _ in range(CALLS):
-            before = tensors({n: v for n, v in drawn.values.items() if n not in weights})
-            drawn.vary()
-            after = tensors({n: v for n, v in drawn.values.items() if n not in weights})
-            assert differing(before, after)
-            assert "gemm2_weights_scale" in differing(before, after)
-        assert_close(drawn.expected["output"], drawn.recomputed()["output"])
-        assert float(drawn.expected["output"].abs().max()) > 0.0
+    # Few experts are active on these inputs; each costs the reference the same time.
+    drawn = draw(MOE, "two-experts", {"seq_len": tokens}, static=weights)
+    own = {name: value for name, value in drawn.values.items() if name not in weights}
+    for _ in range(CALLS):
+        before = tensors(own)
+        drawn.vary()
+        assert "gemm2_weights_scale" in differing(before, tensors(own))
+    assert_close(drawn.expected["output"], drawn.recomputed()["output"])
+    assert float(drawn.expected["output"].abs().max()) > 0.0
 
 
 def test_scales_of_a_mixture_of_experts_do_not_drift() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from kopt_harness import __version__
 
-from ._common import LOOK, AppState, emit, examples, print_table, state_of
+from ._common import LOOK, AppState, emit, examples, note, print_table, state_of
 
 if TYPE_CHECKING:
     from kopt_harness.root import Root
@@ -16,16 +16,28 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(rich_help_panel=LOOK, epilog=examples("kopt doctor", "kopt doctor --json"))(doctor)
+    epilog = examples("kopt doctor", "kopt doctor --json", "kopt doctor --lift-quarantine cpu")
+    app.command(rich_help_panel=LOOK, epilog=epilog)(doctor)
 
 
-def doctor(ctx: typer.Context) -> None:
+def doctor(
+    ctx: typer.Context,
+    lift_quarantine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEVICE",
+            help="First give a device back to use that was taken out of it: a GPU UUID, or cpu.",
+        ),
+    ] = None,
+) -> None:
     """Show targets, toolchains, timers, profilers, isolation, agents and disk of this machine."""
     from kopt_harness.doctor import examine
 
     from ..agents import agent_names
 
     state = state_of(ctx)
+    if lift_quarantine is not None:
+        _lift(state, lift_quarantine)
     document = examine(_root(state)).document()
     agents = [
         {"name": name, "kind": "agent", "version": __version__, "ok": True, "hint": ""}
@@ -33,6 +45,13 @@ def doctor(ctx: typer.Context) -> None:
     ]
     document["tools"] = [*document["tools"], *agents]
     emit(state, document, lambda console: _print(console, document))
+
+
+def _lift(state: AppState, device: str) -> None:
+    from kopt_harness import lease
+
+    lifted = lease.lift_quarantine(device)
+    note(state, f"{device} is in use again" if lifted else f"{device} was not out of use")
 
 
 def _root(state: AppState) -> Root | None:
@@ -70,11 +89,29 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     named = [name for name, granted in isolation.get("namespaces", {}).items() if granted]
     console.print(f"namespaces  {', '.join(named) or 'none'}")
     console.print(f"landlock    {_landlock(isolation.get('landlock_abi'))}")
-    console.print(f"other uid   {_mark(isolation.get('other_uid', False))}")
+    _print_sandbox(console, isolation.get("sandbox", {}))
+    for device in document["quarantine"]:
+        console.print(f"out of use  {device['device']}: {device['reason']}")
     disk, platform = document["disk"], document["platform"]
     console.print(f"disk        {disk['free_bytes'] / 1e9:.0f} GB free at {disk['path']}")
     found = f"{platform['root']} ({platform['root_found_by']})" if platform["root"] else "none"
     console.print(f"root        {found}")
+
+
+def _print_sandbox(console: Console, sandbox: dict[str, Any]) -> None:
+    """What a candidate's sandbox consists of here, and whether the probe got out of it."""
+    if not sandbox.get("starts"):
+        console.print(f"sandbox     does not start: {sandbox.get('reason', 'not on this system')}")
+        return
+    record, holds = sandbox["record"], sandbox["holds"]
+    granted = [name.replace("_", " ") for name, value in record.items() if value is True]
+    console.print(f"sandbox     {', '.join(granted)} ({sandbox['start_ms']} ms)")
+    for name in (name for name, value in record.items() if value is False):
+        console.print(f"without     {name.replace('_', ' ')}: {record.get(f'{name}_reason', '?')}")
+    broken = [name for name, value in holds.items() if not value]
+    console.print(f"barriers    {', '.join(name for name in holds if holds[name])} hold")
+    if broken:
+        console.print(f"no barrier  {', '.join(broken)}")
 
 
 def _landlock(abi: int | None) -> str:

@@ -159,10 +159,18 @@ def _print_failures(console: Console, shown: list[dict[str, Any]], total: int) -
     for failure in shown:
         how = ", repeated call" * failure["repeated"] + ", moved pointers" * failure["moved"]
         where = f"trial {failure['trial']} ({failure['generator']}{how})"
-        reason = failure["reason"]
-        console.print(f"  {where}: {reason['code']}: {reason['detail']}", soft_wrap=True)
+        console.print(f"  {where}: {_what(failure)}", soft_wrap=True)
     if total > len(shown) > 0:
         console.print(f"  and {total - len(shown)} more")
+
+
+def _what(failure: dict[str, Any]) -> str:
+    """The first wrong element, or why there is none."""
+    reason, wrong = failure["reason"], failure["first_wrong"]
+    if wrong is None:
+        return f"{reason['code']}: {reason['detail']}"
+    place = f"{wrong['output']}{list(wrong['index'])}"
+    return f"{reason['code']}: {place} is {wrong['actual']}, expected {wrong['expected']}"
 
 
 def _share(probability: float) -> str:

@@ -15,7 +15,7 @@ import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -83,34 +83,15 @@ def run_builder_process(
     job = Job(request=request, plan=plan, folder=staging.build, timeout_s=timeout_s)
     environment = worker_environment(staging.home) | plan.environment
     environment["CUDA_VISIBLE_DEVICES"] = ""  # a builder never holds the GPU
-    shield()
-    status, status_fd = os.pipe()
-    with tempfile.TemporaryFile() as answers, open(status, "rb"):  # noqa: PTH123
-        try:
-            fields = _limits(timeout_s) | dict(limits or {})
-            policy = _policy(staging, environment, answers.fileno(), status_fd, fields)
-            policy_fd = policy.to_file()
-            try:
-                done = run(
-                    command(policy_fd, _MODULE, answers.fileno(), os.getpid()),
-                    timeout_s=timeout_s,
-                    cwd=staging.build,
-                    env=environment,
-                    max_output_bytes=_LOG_BYTES,
-                    stdin=job.model_dump_json().encode(),
-                    pass_fds=(answers.fileno(), status_fd, policy_fd),
-                    merge=True,
-                    ask_first=True,
-                )
-            finally:
-                os.close(policy_fd)
-        finally:
-            os.close(status_fd)
-        ended = read_status(status)
+    with tempfile.TemporaryFile() as answers:
+        fields = _limits(timeout_s) | dict(limits or {})
+        policy = _policy(staging, environment, answers.fileno(), fields)
+        ran = _run(job, policy, environment)
         _make_plain(staging.build)
-        answer = None if done.timed_out or "limit" in ended else _read(answers)
+        done = ran.done
+        answer = None if done.timed_out or ran.limit else _read(answers)
     if answer is None:
-        outcome = _silent(done, str(ended.get("detail", "")))
+        outcome = _silent(done, ran.limit)
         return Ran(outcome=outcome, seconds=done.seconds, timed_out=done.timed_out)
     if answer.failure is not None:
         raise _error(answer.failure)
@@ -119,11 +100,40 @@ def run_builder_process(
     return Ran(outcome=answer.outcome.model_copy(update={"log": log}), seconds=done.seconds)
 
 
+class _Sandboxed(NamedTuple):
+    done: Completed
+    limit: str
+    """A sentence about the limit for which it was ended; else empty."""
+
+
+def _run(job: Job, policy: Policy, environment: Mapping[str, str]) -> _Sandboxed:
+    """The builder process in its sandbox, to its end."""
+    shield()
+    status, status_fd = os.pipe()
+    policy_fd = policy._replace(status_fd=status_fd).to_file()
+    try:
+        done = run(
+            command(policy_fd, _MODULE, *policy.fds, os.getpid()),
+            timeout_s=job.timeout_s,
+            cwd=job.folder,
+            env=environment,
+            max_output_bytes=_LOG_BYTES,
+            stdin=job.model_dump_json().encode(),
+            pass_fds=(*policy.fds, status_fd, policy_fd),
+            merge=True,
+            ask_first=True,
+        )
+        ended = read_status(status)
+    finally:
+        for fd in (status, status_fd, policy_fd):
+            os.close(fd)
+    return _Sandboxed(done, str(ended.get("detail", "")) if "limit" in ended else "")
+
+
 def _policy(
     staging: Staging,
     environment: Mapping[str, str],
     answer_fd: int,
-    status_fd: int,
     limits: Mapping[str, Any],
 ) -> Policy:
     return Policy(
@@ -133,7 +143,6 @@ def _policy(
         search=search_paths(environment),
         protected=protected_paths(),
         fds=(answer_fd,),
-        status_fd=status_fd,
         devices=False,
         title="builder",
         **limits,
@@ -168,7 +177,9 @@ def _make_plain(folder: Path) -> None:
             if stat.S_ISREG(mode):
                 os.chown(name, os.geteuid(), os.getegid(), dir_fd=fd, follow_symlinks=False)
                 os.chmod(name, 0o755 if mode & stat.S_IXUSR else 0o644, dir_fd=fd)
-            elif not stat.S_ISDIR(mode):
+            elif stat.S_ISDIR(mode):
+                os.chmod(name, 0o755, dir_fd=fd)  # or it could not be gone through
+            else:
                 os.unlink(name, dir_fd=fd)
 
 
@@ -196,6 +207,8 @@ def _silent(done: Completed, limit: str) -> Outcome:
 
 
 def _error(failure: Failure) -> errors.KoptError:
-    kind = getattr(errors, failure.kind, errors.InfraError)
-    assert issubclass(kind, errors.KoptError), failure.kind
+    """The error of that name; the candidate's code may have written any."""
+    kind = getattr(errors, failure.kind, None)
+    if not (isinstance(kind, type) and issubclass(kind, errors.KoptError)):
+        kind = errors.InfraError
     return kind(failure.message, hint=failure.hint)

@@ -192,10 +192,14 @@ def _by_name() -> dict[str, list[str]]:
 
 
 _RULES_OF = _by_name()
+_SIMULATED = "kopt_harness.simulated"
+"""What solutions for the simulated device launch with; its results promote nobody."""
 
 
 def rules_of(dotted: str) -> list[str]:
     """The rules that a dotted name falls under."""
+    if (dotted + ".").startswith(_SIMULATED + "."):
+        return []
     parts = dotted.split(".")
     prefixes = (".".join(parts[: end + 1]) for end in range(len(parts)))
     return [rule for prefix in prefixes for rule in _RULES_OF.get(prefix, ())]

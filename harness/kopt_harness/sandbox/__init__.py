@@ -7,9 +7,11 @@ runs the module there. Nothing is loaded before that but the standard library.
 from __future__ import annotations
 
 from ._enter import die_with_parent, enter, in_force
+from ._linux import CLONE, landlock_abi, unshare
 from .policy import MECHANISMS, Policy, default_memory_bytes, default_processes, read_policy
 
 __all__ = [
+    "CLONE",
     "MECHANISMS",
     "Policy",
     "default_memory_bytes",
@@ -17,5 +19,7 @@ __all__ = [
     "die_with_parent",
     "enter",
     "in_force",
+    "landlock_abi",
     "read_policy",
+    "unshare",
 ]

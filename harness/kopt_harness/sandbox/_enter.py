@@ -19,7 +19,7 @@ from ._identity import (
     set_dumpable,
 )
 from ._root import enter_root
-from .paths import DEVICES, gpu_devices, readable_paths
+from .paths import DEVICES, gpu_devices, interpreter_paths, readable_paths
 from .policy import Policy
 from .processes import rename
 
@@ -134,9 +134,10 @@ class _Entry:
         _linux.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         for name in ("mount", "network", "ipc", "uts"):
             self._unshare(name)
-        self._pick_uid()
-        owner = (self._uid, self._uid) if self._uid is not None else (os.getuid(), os.getgid())
-        self.note("own_root", lambda: self._enter_root(owner))
+        self.note("other_uid", self._pick_uid)
+        self.note("own_root", self._enter_root)
+        if self._uid is not None:
+            self._check_uid(self._uid)
         if self._uid is not None:
             self._hand_over(self._uid)
         watch = Watch(policy)
@@ -167,31 +168,33 @@ class _Entry:
     def _unshare(self, name: str) -> None:
         self.note(f"{name}_namespace", lambda: _linux.unshare(_linux.CLONE[name]))
 
-    def _enter_root(self, owner: tuple[int, int]) -> None:
+    def _enter_root(self) -> None:
         if not self._record["mount_namespace"]:
             raise OSError("it needs a mount namespace")
         new_proc = bool(self._record["pid_namespace"])
-        granted = enter_root(self._policy, self._readable, owner=owner, new_proc=new_proc)
-        self._record |= granted
+        self._record |= enter_root(self._policy, self._readable, new_proc=new_proc)
         self._own_root = True
 
     def _pick_uid(self) -> None:
-        """Another user, if it could read what the worker needs."""
+        self._uid = pick_uid()
 
-        def pick() -> None:
-            uid = pick_uid()
-            if not self._record["mount_namespace"]:
-                closed = can_use(uid, [*self._readable, *self._policy.readable])
-                if closed is not None:
-                    raise OSError(f"another user cannot read {closed}")
-            self._uid = uid
-
-        self.note("other_uid", pick)
+    def _check_uid(self, uid: int) -> None:
+        """Stays who it is where another user could not read what the worker needs."""
+        policy = self._policy
+        own = () if self._own_root else (policy.home, *policy.writable)
+        closed = can_use(
+            uid,
+            readable=[*interpreter_paths(), *policy.readable],
+            folders=[os.path.dirname(path) for path in own],  # noqa: PTH120
+        )
+        if closed is not None:
+            self._uid = None
+            self._record["other_uid"] = False
+            self._record["other_uid_reason"] = f"another user cannot read {closed}"
 
     def _hand_over(self, uid: int) -> None:
         """What the worker writes to becomes its own."""
-        folders = [*self._policy.writable, *(() if self._own_root else (self._policy.home,))]
-        for top in folders:
+        for top in (self._policy.home, *self._policy.writable):
             for folder, _, files in os.walk(top):
                 for name in (".", *files):
                     os.chown(f"{folder}/{name}", uid, uid, follow_symlinks=False)
@@ -250,6 +253,22 @@ def _enter_user_namespace() -> None:
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
         raise OSError("not needed by root")
+    # Tried by a child first: a namespace that grants nothing (AppArmor) cannot be left again.
+    child = os.fork()
+    if child == 0:
+        try:
+            _make_user_namespace(uid, gid)
+            _linux.unshare(_linux.CLONE["mount"])
+        except OSError as error:
+            os._exit(error.errno or 1)
+        os._exit(0)
+    number = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if number:
+        raise OSError(number, os.strerror(number))
+    _make_user_namespace(uid, gid)
+
+
+def _make_user_namespace(uid: int, gid: int) -> None:
     _linux.unshare(_linux.CLONE["user"])
     _write("/proc/self/setgroups", "deny")
     with open("/proc/self/uid_map", "w", encoding="ascii") as stream:  # noqa: PTH123

@@ -20,7 +20,14 @@ import time
 from typing import Any, NoReturn
 
 from .policy import Policy
-from .processes import Use, descendants, end_all, measure
+from .processes import (
+    Use,
+    descendants,
+    end_all,
+    exact_memory_bytes,
+    measure,
+    quick_descendants,
+)
 
 __all__ = ["Log", "Watch", "guard", "oversee"]
 
@@ -82,15 +89,22 @@ class Watch:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._pid = int(os.readlink("/proc/self"))  # noqa: PTH115  differs where /proc is older
+        # With a /proc of its own there is nobody else to look through.
+        alone = self._pid == 1 or not os.path.exists("/proc/thread-self/children")  # noqa: PTH110
+        self._members = descendants if alone else quick_descendants
         self._total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def exceeded(self) -> dict[str, str] | None:
         """Which limit, and a sentence about it; None while all hold."""
         policy = self._policy
-        use = measure(descendants(self._pid), self._shared_bytes())
+        pids, shared_bytes = self._members(self._pid), self._shared_bytes()
+        use = measure(pids, shared_bytes)
         if policy.processes and use.threads > policy.processes:
             text = f"it had {use.threads} processes and threads; the limit is {policy.processes}"
             return {"limit": "process-limit", "detail": text}
+        if policy.memory_bytes and use.memory_bytes > policy.memory_bytes:
+            exact = exact_memory_bytes(pids, shared_bytes)
+            use = use._replace(memory_bytes=use.memory_bytes if exact is None else exact)
         if policy.memory_bytes and use.memory_bytes > policy.memory_bytes:
             held, limit = _gb(use.memory_bytes), _gb(policy.memory_bytes)
             text = f"it held {held} of memory; the limit is {limit}"

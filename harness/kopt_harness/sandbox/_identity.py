@@ -33,14 +33,19 @@ def pick_uid() -> int:
     raise OSError("the user ids from 20000 to 59999 are not mapped into this container")
 
 
-def can_use(uid: int, paths: list[str]) -> str | None:
-    """The first of the paths that a user could not read; the caller is root."""
+def can_use(uid: int, readable: list[str], folders: list[str]) -> str | None:
+    """The first path that a user could not read, or folder that it could not go through.
+
+    The caller is root.
+    """
     groups = os.getgroups()
     os.setgroups([])
     os.setegid(uid)
     os.seteuid(uid)
     try:
-        return next((path for path in paths if not _readable(path)), None)
+        closed = [path for path in readable if not _allowed(path, os.R_OK)]
+        closed += [path for path in folders if not _allowed(path, os.X_OK)]
+        return closed[0] if closed else None
     finally:
         os.seteuid(0)
         os.setegid(0)
@@ -74,9 +79,9 @@ def set_dumpable(*, dumpable: bool) -> None:
     prctl(_PR_SET_DUMPABLE, int(dumpable))
 
 
-def _readable(path: str) -> bool:
+def _allowed(path: str, mode: int) -> bool:
     # Effective ids count for an attempt, real ones for os.access without this argument.
-    return os.access(path, os.R_OK, effective_ids=True)
+    return os.access(path, mode, effective_ids=True)
 
 
 def _used_uids() -> set[int]:

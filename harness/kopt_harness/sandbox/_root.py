@@ -30,15 +30,12 @@ _DRIVER = "/proc/driver/nvidia"
 _MAX_LINKS = 40
 
 
-def enter_root(
-    policy: Policy, readable: list[str], *, owner: tuple[int, int], new_proc: bool
-) -> dict[str, bool]:
+def enter_root(policy: Policy, readable: list[str], *, new_proc: bool) -> dict[str, bool]:
     """Builds the root and makes it this process's; a mount namespace of its own is there.
 
     Args:
         policy: What is to be there.
         readable: From ``paths.readable_paths``.
-        owner: User and group of HOME.
         new_proc: Whether this process is in a process namespace whose /proc it may mount.
 
     Returns:
@@ -53,7 +50,7 @@ def enter_root(
     mount("kopt", base, "tmpfs", _NOSUID | _NODEV, "mode=755,size=4m")
     try:
         root = _Root(base)
-        private = _scratch(root, policy, owner)
+        private = _scratch(root, policy)
         own_proc = _proc(root, new=new_proc)
         _devices(root, policy)
         root.bind(private["tmp"], "/tmp", read_only=False)
@@ -149,7 +146,7 @@ class _Root:
         return None
 
 
-def _scratch(root: _Root, policy: Policy, owner: tuple[int, int]) -> dict[str, str]:
+def _scratch(root: _Root, policy: Policy) -> dict[str, str]:
     """Folders of one memory file system, so that one size limits them together."""
     # It stays where it is, closed to other users: each unmount costs some ten milliseconds.
     place = root.inner("/.scratch")
@@ -168,8 +165,6 @@ def _scratch(root: _Root, policy: Policy, owner: tuple[int, int]) -> dict[str, s
         here = made["home"] + folder[len(policy.home) :]
         for name in names:
             os.mkdir(f"{here}/{name}", 0o700)  # noqa: PTH102
-            os.chown(f"{here}/{name}", *owner)
-    os.chown(made["home"], *owner)
     return made
 
 

@@ -45,7 +45,7 @@ def protected_paths(roots: Sequence[Path] = ()) -> tuple[str, ...]:
     found = [
         str(root / name)
         for root in (checkout, *roots)
-        for name in ("kernels", "artifacts", "tests", ".git")
+        for name in ("kernels", "artifacts", ".git")
         if (root / name).exists()
     ]
     workers = Path(tempfile.gettempdir()).glob(f"{WORKER_PREFIX}*")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from .policy import Policy
 
-__all__ = ["DEVICES", "gpu_devices", "inside", "readable_paths"]
+__all__ = ["DEVICES", "gpu_devices", "inside", "interpreter_paths", "readable_paths"]
 
 _SYSTEM = (
     "/usr",
@@ -50,7 +50,7 @@ def readable_paths(policy: Policy) -> list[str]:
     """
     protected = [os.path.realpath(path) for path in policy.protected]
     wide = [path for pattern in _SYSTEM for path in _matching(pattern)]
-    soft = [*wide, *_interpreter(), *policy.search]
+    soft = [*wide, *interpreter_paths(), *policy.search]
     chosen: dict[str, None] = {}
     for path in soft:
         if os.path.isabs(path) and os.path.exists(path):  # noqa: PTH110, PTH117
@@ -79,11 +79,11 @@ def _matching(pattern: str) -> list[str]:
     return [f"{folder}/{name}" for name in names if name.startswith(start)]
 
 
-def _interpreter() -> Iterator[str]:
-    yield sys.prefix
-    yield sys.base_prefix
-    yield os.path.dirname(os.path.realpath(sys.executable))  # noqa: PTH120
-    yield from sys.path
+def interpreter_paths() -> list[str]:
+    """Where this interpreter and its packages are; what is not there is left out."""
+    program = os.path.dirname(os.path.realpath(sys.executable))  # noqa: PTH120
+    found = [sys.prefix, sys.base_prefix, program, *sys.path]
+    return [path for path in found if os.path.isabs(path) and os.path.exists(path)]  # noqa: PTH110, PTH117
 
 
 def _without(path: str, protected: Sequence[str], *, depth: int) -> Iterator[str]:

@@ -7,7 +7,16 @@ import signal
 import time
 from typing import NamedTuple
 
-__all__ = ["Use", "children", "descendants", "end_all", "measure", "rename"]
+__all__ = [
+    "Use",
+    "children",
+    "descendants",
+    "end_all",
+    "exact_memory_bytes",
+    "measure",
+    "quick_descendants",
+    "rename",
+]
 
 _END_POLL_S = 0.002
 
@@ -37,7 +46,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def measure(pids: list[int], shared_bytes: int) -> Use:
-    """Anonymous and shared memory, and threads.
+    """Anonymous and shared memory, and threads; quick, and pages that several map count for each.
 
     Args:
         pids: As ``/proc`` numbers them.
@@ -50,6 +59,40 @@ def measure(pids: list[int], shared_bytes: int) -> Use:
         memory += fields.get(b"RssAnon", 0) * 1024 + shared
         threads += fields.get(b"Threads", 0)
     return Use(memory, threads)
+
+
+def quick_descendants(pid: int) -> list[int]:
+    """As ``descendants``, and may miss some that are just coming or going.
+
+    It does not look at every process of the machine, of which there may be thousands.
+    """
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        below = _children_of(waiting.pop(0))
+        found += below
+        waiting += below
+    return found
+
+
+def exact_memory_bytes(pids: list[int], shared_bytes: int) -> int | None:
+    """Anonymous and shared memory, every page once; slow. None where it cannot be read.
+
+    Args:
+        pids: As ``/proc`` numbers them.
+        shared_bytes: What they may have mapped together without being charged.
+    """
+    anonymous, shared = 0, 0
+    for pid in pids:
+        try:
+            fields = _numbers(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon", b"Pss_Shmem"))
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
+        except OSError:
+            return None
+        anonymous += fields.get(b"Pss_Anon", 0) * 1024
+        shared += fields.get(b"Pss_Shmem", 0) * 1024
+    return anonymous + max(0, shared - shared_bytes)
 
 
 def end_all(pid: int, deadline_s: float) -> bool:
@@ -90,6 +133,17 @@ def rename(title: str) -> None:
         ctypes.memmove(start, text, len(text))
 
 
+def _children_of(pid: int) -> list[int]:
+    found = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as stream:  # noqa: PTH123
+                found += [int(word) for word in stream.read().split()]
+    except OSError:
+        return found
+    return found
+
+
 def _by_parent() -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208  pathlib is slow to import
@@ -110,16 +164,20 @@ def _parent(name: str) -> int | None:
 
 
 def _status(pid: int) -> dict[bytes, int]:
-    """Numbers of ``/proc/PID/status`` that are counted here; nothing of a process that is gone."""
+    """What is counted of a process; nothing of one that is gone."""
     try:
-        with open(f"/proc/{pid}/status", "rb") as stream:  # noqa: PTH123
-            lines = stream.read().split(b"\n")
+        return _numbers(f"/proc/{pid}/status", (b"RssAnon", b"RssShmem", b"Threads"))
     except OSError:
         return {}
+
+
+def _numbers(path: str, names: tuple[bytes, ...]) -> dict[bytes, int]:
+    with open(path, "rb") as stream:  # noqa: PTH123
+        lines = stream.read().split(b"\n")
     found = {}
     for line in lines:
         name, _, value = line.partition(b":")
-        if name in (b"RssAnon", b"RssShmem", b"Threads"):
+        if name in names:
             found[name] = int(value.split()[0])
     return found
 

@@ -79,11 +79,12 @@ class _Calibration:
 
     def run(self, generator: str) -> dict[str, Any]:
         first = next(iter(self._pool.generators))
-        oldest = self._draw(first)
-        others = {"stale": self._answer(oldest)}
-        _free(oldest)
         before = self._draw(generator)
-        others["last-call"] = self._answer(before)
+        others = {"last-call": self._answer(before)}
+        if generator == first or self._is_cheap():
+            oldest = self._draw(first)
+            others["stale"] = self._answer(oldest)
+            _free(oldest)
         chosen = self._draw(generator)
         influence = self._influences(before, chosen)
         _free(before)
@@ -159,9 +160,12 @@ class _Calibration:
             if verdict not in ("pass", "n/a"):
                 detail = f"the reference in the declared types is {verdict} in the {tier} tier"
                 self._problem("reference-refused", detail)
-        if kind == "contest" and not differs(given, given.others["last-call"], self._comparator):
-            detail = "two input sets have one and the same answer"
-            self._problem("constant-reference", detail)
+        if kind != "contest":
+            return
+        for name, other in given.others["last-call"].items():
+            if not differs(given, {**given.right, name: other}, self._comparator):
+                detail = f"two input sets have one and the same {name!r}"
+                self._problem("constant-reference", detail)
 
     def _sampled(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Any, Any]:
         """The same random rows of both, of outputs that a timed call has compared by samples."""

@@ -1,6 +1,6 @@
 """The candidate process: the built solution, the shim that calls it, the timer.
 
-Run as ``python -P -m kopt_harness.worker.candidate PARENT_PID CHANNEL_FD ARENA_FD``. It
+Run by ``kopt_harness.sandbox``, with the arguments PARENT_PID CHANNEL_FD ARENA_FD. It
 never holds seeds, expected outputs or the verdict; the numbers that it sends are claims.
 """
 
@@ -144,8 +144,8 @@ class Candidate:
 
 def main() -> None:
     """Serves requests until the orchestrator closes the channel."""
-    parent_pid, channel_fd, arena_fd = (int(word) for word in sys.argv[1:4])
-    isolation = isolate_candidate(parent_pid)
+    channel_fd, arena_fd = (int(word) for word in sys.argv[2:4])
+    isolation = isolate_candidate()
     channel = Channel.from_fd(channel_fd)
     candidate = Candidate(channel, arena_fd, isolation)
     names = ("open", "load", "call", "profile")

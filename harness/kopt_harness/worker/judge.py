@@ -318,7 +318,8 @@ def main() -> None:
     parent_pid, channel_fd, arena_fd = (int(word) for word in sys.argv[1:4])
     isolation = isolate_judge(parent_pid)
     judge = Judge(arena_fd, isolation)
-    names = ("open", "workload", "forget", "draw", "refill", "verify", "watch", "canary", "calibrate")
+    calls = ("refill", "verify", "watch", "canary")
+    names = ("open", "workload", "forget", "draw", *calls, "calibrate")
     serve(Channel.from_fd(channel_fd), {name: getattr(judge, name) for name in names})
 
 

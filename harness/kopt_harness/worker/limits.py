@@ -1,7 +1,7 @@
 """What a worker does to itself before it loads anything: limits and isolation.
 
-Each function returns what the kernel granted, for the record in every result. Namespaces
-for processes and mounts, another uid and Landlock are not applied here yet.
+Each function returns what the kernel granted, for the record in every result. A candidate
+has been put into a sandbox before its module was loaded (``kopt_harness.sandbox``).
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ from kopt_harness.sandbox import die_with_parent, in_force
 
 __all__ = ["isolate_candidate", "isolate_judge"]
 
-_PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_DUMPABLE = 4
-_PR_SET_NO_NEW_PRIVS = 38
-_CLONE_NEWIPC = 0x08000000
-_CLONE_NEWNET = 0x40000000
 
 _MAX_FILE_BYTES = 4 << 30
 
@@ -32,18 +28,16 @@ def isolate_judge(parent_pid: int) -> dict[str, Any]:
     return granted
 
 
-def isolate_candidate(parent_pid: int) -> dict[str, Any]:
-    """Dies with the orchestrator, has no network and gains no privileges."""
-    if (entered := in_force()) is not None:
-        return entered | {"private_home": True, "environment_allow_list": True}
-    libc = ctypes.CDLL(None, use_errno=True)
-    granted = _common(parent_pid)
-    # Orphans of the candidate become its children again, so that they are found and ended.
-    granted["reaps_orphans"] = libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-    granted["network_namespace"] = libc.unshare(_CLONE_NEWNET) == 0
-    granted["ipc_namespace"] = libc.unshare(_CLONE_NEWIPC) == 0
-    granted["no_new_privileges"] = libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-    return granted
+def isolate_candidate() -> dict[str, Any]:
+    """What the sandbox that this process was started in has granted.
+
+    Raises:
+        SystemExit: It was not started in one.
+    """
+    entered = in_force()
+    if entered is None:
+        raise SystemExit("a candidate runs in kopt_harness.sandbox only")
+    return entered | {"private_home": True, "environment_allow_list": True}
 
 
 def _common(parent_pid: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ candidate is started in a sandbox (``kopt_harness.sandbox``).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import socket
@@ -39,6 +38,7 @@ SANDBOXED = frozenset({"candidate"})
 """Kinds that run candidate code."""
 
 _MAX_LOG_BYTES = 1 << 20
+_MAX_PHASE_NS = 1 << 62
 _LAST_WORDS_S = 2.0
 """Between the end of a channel and that of its process."""
 
@@ -57,7 +57,7 @@ class WorkerFailedError(Exception):
 
 def arena_file() -> int:
     """An anonymous file that judge and candidates map; the caller closes it."""
-    return os.memfd_create("kopt-arena", os.MFD_CLOEXEC)
+    return os.memfd_create("kopt-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
 
 class WorkerClient:
@@ -87,20 +87,18 @@ class WorkerClient:
             limits: Fields of the sandbox's policy that differ from the default.
         """
         self._folder = Path(tempfile.mkdtemp(prefix=f"{sandbox.WORKER_PREFIX}{module}-"))
+        self._folder.chmod(0o711)  # another user must get to its HOME
         self._home = self._folder / "home"
         self._home.mkdir(mode=0o700)
         self._log = log or self._folder / "worker.log"
+        self._sandboxed = module in SANDBOXED
+        self.module = module
         sandbox.shield()
-        self._sandboxed = module in SANDBOXED and readable is not None
         variables = worker_environment(self._home) | dict(environment or {})
         ours, theirs = socket.socketpair()
-        with theirs, contextlib.ExitStack() as stack:
-            fds: tuple[int, ...] = (theirs.fileno(), arena_fd)
-            words = (os.getpid(), *fds)
-            status: int | None = None
+        with theirs:
+            fds = (theirs.fileno(), arena_fd)
             if self._sandboxed:
-                status, status_fd = os.pipe()
-                stack.callback(os.close, status_fd)
                 policy = Policy(
                     home=str(self._home),
                     readable=tuple(str(path.absolute()) for path in readable or ()),
@@ -108,31 +106,47 @@ class WorkerClient:
                     protected=sandbox.protected_paths(roots),
                     fds=fds,
                     shared_fd=arena_fd,
-                    status_fd=status_fd,
                     title=module,
-                    **({**_limits(), **(limits or {})}),
+                    **(_limits() | dict(limits or {})),
                 )
-                policy_fd = policy.to_file()
-                stack.callback(os.close, policy_fd)
-                argv = sandbox.command(policy_fd, MODULES[module], *words)
-                fds = (*fds, status_fd, policy_fd)
+                self._worker = self._start_sandboxed(policy, variables)
             else:
-                argv = [sys.executable, "-P", "-m", MODULES[module], *map(str, words)]
-            self._worker = proc.start(
-                argv,
-                cwd=self._home,
-                env=variables,
-                pass_fds=fds,
-                log=self._log,
-                status_fd=status,
-            )
+                argv = [sys.executable, "-P", "-m", MODULES[module], os.getpid(), *fds]
+                self._worker = self._start(argv, variables, fds)
         self._channel = Channel(ours)
         self._pid: int | None = None
-        self.module = module
         self.phases_ns: dict[str, int] = {}
         """Time by phase, as the worker reports it."""
         self.ending: proc.Ending | None = None
         """How it has ended, once it is closed."""
+
+    def _start_sandboxed(self, policy: Policy, variables: Mapping[str, str]) -> proc.Worker:
+        status, status_fd = os.pipe()
+        policy_fd = policy._replace(status_fd=status_fd).to_file()
+        try:
+            argv = sandbox.command(policy_fd, MODULES[self.module], os.getpid(), *policy.fds)
+            fds = (*policy.fds, status_fd, policy_fd)
+            return self._start(argv, variables, fds, status_fd=status)
+        finally:
+            os.close(status_fd)
+            os.close(policy_fd)
+
+    def _start(
+        self,
+        argv: Sequence[object],
+        variables: Mapping[str, str],
+        fds: tuple[int, ...],
+        *,
+        status_fd: int | None = None,
+    ) -> proc.Worker:
+        return proc.start(
+            [str(word) for word in argv],
+            cwd=self._home,
+            env=variables,
+            pass_fds=fds,
+            log=self._log,
+            status_fd=status_fd,
+        )
 
     @property
     def pid(self) -> int:
@@ -213,7 +227,7 @@ class WorkerClient:
         return self.ending
 
     def _failed(self, kind: str, detail: str) -> WorkerFailedError:
-        return WorkerFailedError(kind, f"{self.module}: {detail}")
+        return WorkerFailedError(kind, f"{self.module}: {plain_text(detail)}")
 
     def _epitaph(self) -> WorkerFailedError:
         # The channel closes a moment before the process ends, and the guard tells how it did.
@@ -230,7 +244,7 @@ class WorkerClient:
 
     def _count(self, phases: Mapping[str, Any]) -> None:
         for name, ns in phases.items():
-            if isinstance(ns, int):
+            if isinstance(ns, int) and 0 <= ns < _MAX_PHASE_NS:
                 self.phases_ns[name] = self.phases_ns.get(name, 0) + ns
 
 
@@ -240,7 +254,7 @@ def _limits() -> dict[str, int]:
         "memory_bytes": default_memory_bytes(),
         "machine_floor_bytes": 1 << 30,
         "processes": default_processes(),
-        "file_bytes": 1 << 30,
+        "file_bytes": 4 << 30,
         "scratch_bytes": 4 << 30,
         "open_files": 4096,
         "log_bytes": 2 * _MAX_LOG_BYTES,

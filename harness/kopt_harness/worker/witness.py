@@ -82,7 +82,9 @@ class Witness:
             words.append(rest.view(torch.int64))
         parts = [block for run in words for block in run.split(_BLOCK_WORDS)]
         sums = [(block * self._weights[: block.numel()]).sum() for block in parts]
-        return [int(each) for each in sums]
+        # One transfer for all of them.
+        found: list[int] = torch.stack(sums).tolist() if sums else []
+        return found
 
 
 def _weights() -> Any:

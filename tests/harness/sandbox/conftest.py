@@ -22,10 +22,10 @@ NAMESPACES = tuple(f"{n}_namespace" for n in ("user", "pid", "mount", "network",
 MODES = {
     "full": (),
     "landlock": (*NAMESPACES, "other_uid"),
-    "other-uid": (*(n for n in NAMESPACES if n != "mount_namespace"), "landlock"),
+    "namespaces": ("landlock",),
     "bare": (*NAMESPACES, "other_uid", "landlock"),
 }
-"""What is switched off: nothing; all but Landlock; all but user id and mounts; everything."""
+"""What is switched off: nothing; all but Landlock; Landlock; everything."""
 
 _VICTIM = """
 import ctypes, sys
@@ -59,9 +59,7 @@ RunProgram = Callable[..., Ran]
 def run_program(tmp_path: Path) -> RunProgram:
     """Runs Python source in a sandbox whose HOME, code folder and limits are its own."""
 
-    def run_one(
-        source: str, *, mode: str = "full", timeout_s: float = 30, **fields: Any
-    ) -> Ran:
+    def run_one(source: str, *, mode: str = "full", timeout_s: float = 30, **fields: Any) -> Ran:
         code, home = tmp_path / "code", tmp_path / "home"
         code.mkdir(exist_ok=True)
         home.mkdir(exist_ok=True)
@@ -69,7 +67,8 @@ def run_program(tmp_path: Path) -> RunProgram:
         fields["readable"] = (*fields.get("readable", ()), str(code))
         environment = worker_environment(home) | {"PYTHONPATH": str(code)}
         status, status_fd = os.pipe()
-        policy = Policy(home=str(home), status_fd=status_fd, without=MODES[mode], **fields)
+        fields.setdefault("without", MODES[mode])
+        policy = Policy(home=str(home), status_fd=status_fd, **fields)
         policy_fd = policy.to_file()
         try:
             done = run(

@@ -128,9 +128,15 @@ class CuptiTimer:
         return seen
 
     def _dropped(self) -> int | None:
-        """Records that CUPTI had no room for since it was last asked, in any queue."""
+        """Records that CUPTI had no room for since it was last asked; None if it does not say.
+
+        Context 0 is its global queue.
+        """
         count = ctypes.c_size_t(0)
-        self._cupti.activity_get_num_dropped_records(0, 0, ctypes.addressof(count))
+        try:
+            self._cupti.activity_get_num_dropped_records(0, 0, ctypes.addressof(count))
+        except self._cupti.cuptiError:
+            return None
         return count.value
 
     def _buffer_requested(self) -> tuple[int, int]:
