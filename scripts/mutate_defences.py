@@ -74,9 +74,8 @@ def main() -> int:
         ["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), str(TEST), *chosen],
         plugins=[results],
     )
-    print(
-        f"\n{datetime.now(timezone.utc):%Y-%m-%d}, {_machine()}, Python {platform.python_version()}\n"
-    )
+    today = datetime.now(UTC).date()
+    print(f"\n{today}, {_machine()}, Python {platform.python_version()}\n")
     print("\n".join(table(results)))
     return int(code)
 

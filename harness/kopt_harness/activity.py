@@ -6,6 +6,7 @@ a child that has left its session. Where ``/proc`` cannot be read nothing is fou
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = ["CpuUse", "busy_ns", "cpu_use"]
@@ -16,12 +17,10 @@ CpuUse = dict[tuple[int, int], int]
 """Processor time in nanoseconds by process and thread id."""
 
 
-def cpu_use(pid: int) -> CpuUse:
-    """What every thread of a process and of its descendants has used so far."""
+def cpu_use(processes: Iterable[int]) -> CpuUse:
+    """What every thread of some processes has used so far."""
     found: CpuUse = {}
-    waiting = [pid]
-    while waiting:
-        process = waiting.pop()
+    for process in processes:
         try:
             threads = list((_PROC / str(process) / "task").iterdir())
         except OSError:
@@ -29,11 +28,9 @@ def cpu_use(pid: int) -> CpuUse:
         for thread in threads:
             try:
                 text = (thread / "schedstat").read_bytes()
-                children = (thread / "children").read_bytes()
             except OSError:
                 continue
             found[process, int(thread.name)] = int(text.split()[0])
-            waiting += map(int, children.split())
     return found
 
 

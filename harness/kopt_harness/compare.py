@@ -37,6 +37,8 @@ from kopt_harness.timed import TimedCalls
 
 __all__ = ["BlockProgress", "Pair", "PairFailure", "compare_pair", "conclude_comparison"]
 
+SINGLE_MOVES = 1
+"""Tensors that move alone on each workload: over a sweep each has its turn several times."""
 BLOCK_TRIES = 3
 """How often a block is measured that something else on the device has spoilt."""
 BlockProgress = Callable[[Workload, int], None]
@@ -162,7 +164,7 @@ class Pair:
                 calls.require_possible(current.sha256)
             current = self.b
             if (workload.uuid, "moved") not in self._warm:
-                calls.moved_pointers(current.sha256)
+                calls.moved_pointers(current.sha256, singles=SINGLE_MOVES)
                 self._warm.add((workload.uuid, "moved"))
         except CandidateFailedError as error:
             return {

@@ -28,6 +28,9 @@ def tampering(claim: Conduct) -> Reason | None:
     if claim.touched:
         detail = f"replaced {', '.join(claim.touched)}"
         return Reason(code="patched-function", detail=detail)
+    if claim.outreach:
+        detail = f"tried to get help from outside: {', '.join(claim.outreach)}"
+        return Reason(code="outside-help", detail=detail)
     return _in_call(claim) if isinstance(claim, CallClaim) else None
 
 

@@ -53,7 +53,8 @@ def wall_disagrees(claims_ns: Sequence[int], walls_ns: Sequence[int], *, timer: 
     slack = WALL_SLACK_NS if timer == "cpu" else DEVICE_SLACK_NS
     if wall - claim <= max(slack, 0.5 * wall):
         return None
-    detail = f"the candidate claims {claim / 1e3:.1f} us, three quarters of them took {wall / 1e3:.1f} or more"
+    claimed, took = f"{claim / 1e3:.1f} us", f"{wall / 1e3:.1f} or more"
+    detail = f"the candidate claims {claimed}, by the wall clock three quarters took {took}"
     return Flag(code="timer-disagrees", detail=detail)
 
 

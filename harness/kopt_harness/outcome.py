@@ -18,10 +18,6 @@ __all__ = [
 ]
 
 
-_CODES = {"timeout": "no-answer", "crash": "process-ended"}
-"""Of a reason, by kind of failure; ``exception`` for the others."""
-
-
 class CandidateFailedError(Exception):
     """The candidate earned a verdict other than ``pass``."""
 
@@ -71,9 +67,10 @@ def candidate_failed(
     if error.kind == "infra" and has_records:
         reason = Reason(code="timer-failed", detail=error.detail)
         return CandidateFailedError(Verdict.INFRA, phase, reason)
-    code = error.code or _CODES.get(error.kind, "exception")
+    code = {"timeout": "no-answer", "crash": "process-ended"}.get(error.kind, "exception")
     verdict = Verdict.TIMEOUT if error.kind == "timeout" else Verdict.CRASH
-    return CandidateFailedError(verdict, phase, Reason(code=code, detail=error.detail))
+    reason = Reason(code=error.code or code, detail=error.detail)
+    return CandidateFailedError(verdict, phase, reason)
 
 
 def infra(what: str, error: WorkerFailedError) -> InfraError:

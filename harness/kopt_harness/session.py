@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from kopt_harness import conduct
-from kopt_harness.activity import busy_ns, cpu_use
+from kopt_harness.activity import CpuUse, busy_ns, cpu_use
 from kopt_harness.layout import Arena
 from kopt_harness.outcome import CallOutcome, CandidateFailedError
 from kopt_harness.pools import PoolMemory
@@ -225,14 +225,16 @@ class Session:
         self._require_honest(claim, phase)
         if claim.bad_output is not None:
             self._blame(Verdict.FAIL, phase, "bad-output", claim.bad_output)
-        pid = self._workers.pid(sha256)
-        before, start_ns = cpu_use(pid), time.perf_counter_ns()
+        before, start_ns = self._cpu_use(sha256), time.perf_counter_ns()
         tiers = self._verify(sha256, number, phase, full=full)
         interval_ns = time.perf_counter_ns() - start_ns
-        late = conduct.late_activity(busy_ns(before, cpu_use(pid)), interval_ns)
+        late = conduct.late_activity(busy_ns(before, self._cpu_use(sha256)), interval_ns)
         flags = (*conduct.conduct_flags(claim), *late)
         details = claim.details.model_dump(exclude_none=True)
         return CallOutcome(claim.ns, wall_ns, details, tiers, flags)
+
+    def _cpu_use(self, sha256: str) -> CpuUse:
+        return cpu_use(self._workers.candidate(sha256).processes())
 
     def random_shifts(self, *, some: bool) -> dict[str, int]:
         """A new place for every tensor, or with ``some`` for a random part of them."""

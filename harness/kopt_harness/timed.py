@@ -80,19 +80,24 @@ class TimedCalls:
             return self._session.choose(pooled, calls)
         return [*self._session.choose(pooled, calls - 1), unused]
 
-    def moved_pointers(self, sha256: str) -> None:
+    def moved_pointers(self, sha256: str, *, singles: int | None = None) -> None:
         """Checked calls with moved tensors: all, a random part, and then each of them alone.
 
         A solution that keeps addresses of earlier calls and recognises a call by some of its
         tensors is wrong as soon as another one moves. Moves of single tensors end when they
         have taken ``MOVES_S``, those that move first being chosen at random.
 
+        Args:
+            sha256: an open solution.
+            singles: how many tensors move alone; None: all of them.
+
         Raises:
             CandidateFailedError: the solution has kept addresses of earlier calls.
         """
         deadline = time.monotonic() + MOVES_S
         shifts = [self._session.random_shifts(some=some) for some in (False, True)]
-        for position, moved in enumerate((*shifts, *self._session.single_shifts())):
+        alone = self._session.single_shifts()[:singles]
+        for position, moved in enumerate((*shifts, *alone)):
             if position >= len(shifts) and time.monotonic() > deadline:
                 break
             self._moved_call(sha256, moved)

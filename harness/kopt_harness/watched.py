@@ -86,7 +86,7 @@ class WatchedSession(Session):
 
     def judge_cpu_ns(self) -> int:
         """Processor time of the judge so far; other work on the machine does not count."""
-        return sum(cpu_use(self._workers.judge().pid).values())
+        return sum(cpu_use([self._workers.judge().pid]).values())
 
     def inputs_digest(self) -> str:
         """Of all inputs that differ between sets: none that is static, or may be left out."""

@@ -87,10 +87,6 @@ class Workers:
         """Whether a solution's process is warm."""
         return sha256 in self._open
 
-    def pid(self, sha256: str) -> int:
-        """Process id of an open solution."""
-        return self._open[sha256].pid
-
     def start(self, solution: Solution, build_path: str) -> None:
         """Starts a solution's process without waiting for it."""
         sha = solution.sha256
@@ -137,13 +133,14 @@ class Workers:
         client = self._open.pop(sha256, None) or self._started.pop(sha256, None)
         if client is None:
             return
-        fault = self._retire(client)
+        survivors = self._retire(client)
+        fault = f"processes {survivors} of a solution cannot be ended" if survivors else ""
         if not fault and self._judge is not None and self._setting.target.kind != "cpu":
             fault = self._device_fault(self._judge)
         if fault and not self._fault:
             # The verdict of this candidate stands; nobody else is measured on this device.
             self._fault = fault
-            lease.quarantine(self._setting.device_id, fault)
+            lease.quarantine(self._setting.device_id, fault, processes=survivors)
 
     def candidate(self, sha256: str) -> WorkerClient:
         """The process of an open solution."""
@@ -246,12 +243,11 @@ class Workers:
             "arena": self._arena.model_dump(mode="json"),
         }
 
-    def _retire(self, client: WorkerClient) -> str:
-        """Ends a worker; what is wrong if something of it is left."""
+    def _retire(self, client: WorkerClient) -> tuple[int, ...]:
+        """Ends a worker; what of it cannot be ended."""
         for name, ns in client.phases_ns.items():
             self._closed_phases_ns[name] = self._closed_phases_ns.get(name, 0) + ns
-        survivors = client.close().survivors
-        return f"processes {survivors} of a solution cannot be ended" if survivors else ""
+        return client.close().survivors
 
     def _device_fault(self, judge: WorkerClient) -> str:
         """Whether the device computes as before, and has the memory back that is not in use."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-from ..schema import Definition, Reason, TensorShape, TierResult
+from ..schema import Definition, OutputError, Reason, TensorShape, TierResult
 from .contest import contest_output
 from .strict import strict_output
 from .verdict import OutputFinding, tier_result
@@ -173,17 +173,20 @@ def compare_contest(
     known = {error.output: error for error in strict.outputs} if strict else {}
     findings = []
     for name in definition.outputs:
-        error = known.get(name)
-        unrounded = expected[name]
-        is_same = str(unrounded.dtype) == f"torch.{definition.outputs[name].dtype}"
-        if error and error.ok and is_same and error.max_abs is not None:
-            if error.max_abs <= tolerance.atol and unrounded.dtype.is_floating_point:
-                within = error.model_copy(update={"max_rel": None, "matched_ratio": 1.0})
-                findings.append(OutputFinding(within))
-                continue
+        error, unrounded = known.get(name), expected[name]
+        is_exact = str(unrounded.dtype) == f"torch.{definition.outputs[name].dtype}"
+        if error and is_exact and _is_within(error, tolerance.atol):
+            within = error.model_copy(update={"max_rel": None, "matched_ratio": 1.0})
+            findings.append(OutputFinding(within))
+            continue
         declared = _declared(definition, name, unrounded)
         findings.append(contest_output(name, declared, actual[name], tolerance))
     return tier_result("contest", findings)
+
+
+def _is_within(error: OutputError, atol: float) -> bool:
+    """Whether an output is right and, being finite, off by no more than a tolerance."""
+    return error.ok and error.max_abs is not None and error.max_abs <= atol
 
 
 def compare_strict(

@@ -21,6 +21,7 @@ from kopt_harness.untrusted import candidate_code
 from .devices import Device, open_device
 from .imports import install_import_hook, libraries_in_use
 from .limits import isolate_candidate
+from .outreach import Outreach
 from .phases import Phases
 from .serve import serve
 from .shim import BadOutputError, Call, LazyOutputError
@@ -43,6 +44,7 @@ class Candidate:
         self._solution: Solution
         self._timer: Timer
         self._tripwires: Tripwires
+        self._outreach: Outreach
         self._function: Any = None
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -60,6 +62,7 @@ class Candidate:
                 l2_bytes=request["l2_bytes"],
             )
             self._tripwires = Tripwires(self._timer)
+            self._outreach = Outreach()
             install_import_hook(self._solution.spec.dependencies)
         return self._answer(isolation=self._isolation, flush_bytes=self._timer.flush_bytes)
 
@@ -136,6 +139,7 @@ class Candidate:
             "touched": self._tripwires.touched(),
             "changed_state": self._tripwires.changed_state(),
             "libraries": libraries_in_use(),
+            "outreach": self._outreach.found(),
         }
 
     def _answer(self, **fields: Any) -> dict[str, Any]:

@@ -62,6 +62,8 @@ class Conduct(_Claim):
     """Functions of clock, stream, comparison or worker that are not what they were."""
     changed_state: tuple[_Text, ...] = ()
     """Switches that act on all of PyTorch."""
+    outreach: tuple[_Text, ...] = ()
+    """Attempts to reach the network, or to install something."""
     libraries: tuple[_Text, ...] = ()
     """Libraries of whole operators that it has imported."""
 
