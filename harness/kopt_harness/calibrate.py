@@ -60,6 +60,7 @@ class GeneratorCalibration(Model):
     varied: Literal["yes", "no", "unchecked"]
     """Whether the set was changed by the definition's ``vary``, and that was checked."""
     reference_s: float
+    """The fastest run of the reference on sets of this size."""
     wall_s: float
 
     def accepted(self, tier: Literal["contest", "strict"]) -> tuple[str, ...]:

@@ -19,7 +19,10 @@ LATE_NS = 2_000_000
 LATE_SHARE = 0.25
 """Of the time that the judge took to look."""
 
-PERSISTENT = frozenset({"late-activity"})
+EARLY_FACTOR = 2.0
+"""Of the processor time of a flush, which other work on a machine may stretch."""
+
+PERSISTENT = frozenset({"early-activity", "late-activity"})
 """Flags that one call of a busy machine may raise: most calls of a workload must."""
 
 
@@ -28,6 +31,9 @@ def tampering(claim: Conduct) -> Reason | None:
     if claim.touched:
         detail = f"replaced {', '.join(claim.touched)}"
         return Reason(code="patched-function", detail=detail)
+    if claim.hooks:
+        detail = f"has code run outside its calls: {', '.join(claim.hooks)}"
+        return Reason(code="interpreter-hook", detail=detail)
     if claim.outreach:
         detail = f"tried to get help from outside: {', '.join(claim.outreach)}"
         return Reason(code="outside-help", detail=detail)
@@ -74,6 +80,21 @@ def _timing_flags(claim: CallClaim) -> list[Flag]:
         detail = f"events saw {seen_us:.1f} us, the device was busy for {idle_us:.1f}"
         flags.append(Flag(code="timer-disagrees", detail=detail))
     return flags
+
+
+def early_activity(used_ns: int, flush_ns: int) -> list[Flag]:
+    """A flag where more was done between refill and call than a flush of caches takes.
+
+    Args:
+        used_ns: processor time of the candidate's threads and children in that time.
+        flush_ns: of a flush alone.
+    """
+    if used_ns <= LATE_NS + EARLY_FACTOR * flush_ns:
+        return []
+    detail = (
+        f"{used_ns / 1e6:.1f} ms of processor time before it, a flush takes {flush_ns / 1e6:.1f}"
+    )
+    return [Flag(code="early-activity", detail=f"a timed call came after {detail}")]
 
 
 def late_activity(used_ns: int, interval_ns: int) -> list[Flag]:

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kopt_harness import conduct
 from kopt_harness.activity import CpuUse, busy_ns, cpu_use
@@ -20,6 +20,7 @@ from kopt_harness.outcome import CallOutcome, CandidateFailedError
 from kopt_harness.pools import PoolMemory
 from kopt_harness.schema import (
     Definition,
+    Flag,
     Phase,
     Reason,
     Solution,
@@ -41,6 +42,15 @@ _QUIET_S = 0.001
 """The judge looks at the outputs, waits so long, and looks again."""
 _LONG_QUIET_S = 0.3
 """The same once for a solution whose outputs are wrong: they may still be on their way."""
+
+
+class _Called(NamedTuple):
+    """What came back of a call."""
+
+    claim: CallClaim
+    wall_ns: int
+    early: tuple[Flag, ...]
+    """Of what the solution did before it was called."""
 
 
 class Session:
@@ -214,6 +224,7 @@ class Session:
         # Contents that were in a call before are never in one again.
         was_used = (self._workload.uuid, number) in self._used
         self._used.add((self._workload.uuid, number))
+        before = self._cpu_use(sha256)
         refilled = self._workers.ask_judge("refill", set=number, shifts=places, vary=was_used)
         fields = {
             "axes": self._workload.axes,
@@ -221,7 +232,7 @@ class Session:
             "scalars": refilled["scalars"],
             "timed": timed,
         }
-        claim, wall_ns = self._timed_call(sha256, phase, fields)
+        claim, wall_ns, early = self._timed_call(sha256, phase, fields, before)
         self._require_honest(claim, phase)
         if claim.bad_output is not None:
             self._blame(Verdict.FAIL, phase, "bad-output", claim.bad_output)
@@ -229,7 +240,7 @@ class Session:
         tiers = self._verify(sha256, number, phase, full=full)
         interval_ns = time.perf_counter_ns() - start_ns
         late = conduct.late_activity(busy_ns(before, self._cpu_use(sha256)), interval_ns)
-        flags = (*conduct.conduct_flags(claim), *late)
+        flags = (*conduct.conduct_flags(claim), *early, *late)
         details = claim.details.model_dump(exclude_none=True)
         return CallOutcome(claim.ns, wall_ns, details, tiers, flags)
 
@@ -308,14 +319,18 @@ class Session:
         return max(self._setting.options.call_timeout_s, 20 * self._reference_s)
 
     def _timed_call(
-        self, sha256: str, phase: Phase, fields: dict[str, Any]
-    ) -> tuple[CallClaim, int]:
+        self, sha256: str, phase: Phase, fields: dict[str, Any], idle: CpuUse
+    ) -> _Called:
+        early: list[Flag] = []
         timeout_s = self._call_timeout_s()
         client = self._workers.candidate(sha256)
         try:
             client.send("call", **fields)
             if fields["timed"]:
                 client.answer(timeout_s=timeout_s, expect="flushed")
+                if flush_ns := self._workers.flush_cpu_ns:
+                    used_ns = busy_ns(idle, self._cpu_use(sha256))
+                    early += conduct.early_activity(used_ns, flush_ns)
             start_ns = time.perf_counter_ns()
             answer = client.answer(timeout_s=timeout_s)
             wall_ns = time.perf_counter_ns() - start_ns
@@ -324,7 +339,7 @@ class Session:
                 raise WireError(f"a call of {claim.ns!r} ns")
         except (WorkerFailedError, WireError) as error:
             raise self._workers.failed(sha256, phase, error) from error
-        return claim, wall_ns
+        return _Called(claim, wall_ns, tuple(early))
 
     def _require_honest(self, claim: CallClaim, phase: Phase) -> None:
         reason = conduct.tampering(claim)
@@ -339,7 +354,7 @@ class Session:
         late = answer["late_writes"]
         if failed and not late and sha256 not in self._watched:
             self._watched.add(sha256)
-            late = self._workers.ask_judge("watch", quiet_s=_LONG_QUIET_S)["late_writes"]
+            late = self._late_writes(sha256, phase)
         if late:
             detail = f"wrote to {', '.join(late)} after the call had returned"
             self._blame(Verdict.REJECT, phase, "late-write", detail)
@@ -355,6 +370,18 @@ class Session:
                 verdict = Verdict(tier.verdict)
                 raise CandidateFailedError(verdict, phase, self._wrong(tier), tiers)
         return tiers
+
+    def _late_writes(self, sha256: str, phase: Phase) -> list[str]:
+        """Wrong outputs that change after all: in the arena, or where they were returned."""
+        late = list(self._workers.ask_judge("watch", quiet_s=_LONG_QUIET_S)["late_writes"])
+        if not late:
+            timeout_s = self._call_timeout_s()
+            answer = self._workers.ask_candidate(sha256, phase, "watch", timeout_s, quiet_s=0.0)
+            try:
+                late += read_claim(CallClaim, answer).late_writes
+            except WireError as error:
+                raise self._workers.failed(sha256, phase, error) from error
+        return late
 
     def _wrong(self, tier: TierResult) -> Reason:
         """The first wrong workload, output, element, expected and actual value."""

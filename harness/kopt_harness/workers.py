@@ -62,6 +62,8 @@ class Workers:
         """What was in force in judge and candidate."""
         self.flush_bytes = 0
         """Written before each timed call."""
+        self.flush_cpu_ns = 0
+        """Processor time that this takes; 0 where it was not measured."""
 
     def close(self) -> None:
         """Ends all of them."""
@@ -126,6 +128,7 @@ class Workers:
             raise infra("the candidate process could not be started", error) from error
         self.isolation["candidate"] = opened["isolation"]
         self.flush_bytes = opened["flush_bytes"]
+        self.flush_cpu_ns = max(self.flush_cpu_ns, opened["flush_cpu_ns"])
         self._load(solution.sha256, build_path)
 
     def discard(self, sha256: str) -> None:

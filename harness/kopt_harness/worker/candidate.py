@@ -7,6 +7,7 @@ never holds seeds, expected outputs or the verdict; the numbers that it sends ar
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ class Candidate:
         self._timer: Timer
         self._tripwires: Tripwires
         self._outreach: Outreach
+        self._last: Call | None = None
         self._function: Any = None
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -61,10 +63,15 @@ class Candidate:
                 torch_device=self._device.torch_device,
                 l2_bytes=request["l2_bytes"],
             )
+            flush_cpu_ns = self._flush_cpu_ns()
             self._tripwires = Tripwires(self._timer)
             self._outreach = Outreach()
             install_import_hook(self._solution.spec.dependencies)
-        return self._answer(isolation=self._isolation, flush_bytes=self._timer.flush_bytes)
+        return self._answer(
+            isolation=self._isolation,
+            flush_bytes=self._timer.flush_bytes,
+            flush_cpu_ns=flush_cpu_ns,
+        )
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Imports the built solution."""
@@ -78,6 +85,7 @@ class Candidate:
         A timed call first sends ``flushed``, so that the orchestrator can hold its own
         clock against the claim.
         """
+        self._last = None
         call = self._bind(request)
         answer: dict[str, Any] = {}
         try:
@@ -97,11 +105,20 @@ class Candidate:
                 call.deliver()
                 self._device.synchronize()
                 answer["late_writes"] = call.changed()
+            self._last = call
         except LazyOutputError as error:
             answer |= {"bad_output": str(error), "lazy_output": True}
         except BadOutputError as error:
             answer["bad_output"] = str(error)
-        return self._answer(**answer, **self._conduct())
+        conduct = self._conduct()
+        if call.is_hooked:
+            conduct["hooks"].append("a trace or profile function after a call")
+        return self._answer(**answer, **conduct)
+
+    def watch(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Waits for ``quiet_s``, then says which outputs of the last call have changed since."""
+        time.sleep(request["quiet_s"])
+        return self._answer(late_writes=self._last.changed() if self._last else [])
 
     def profile(self, request: dict[str, Any]) -> dict[str, Any]:
         """Runs the call under a profiler of this process."""
@@ -111,6 +128,17 @@ class Candidate:
         with self._phases("profile"):
             found = run_profiler(request["profiler"], call, self._device)
         return self._answer(**found)
+
+    def _flush_cpu_ns(self) -> int:
+        """Processor time of a flush, before candidate code can add to it."""
+        if self._device.torch_device != "cpu":
+            return 0  # a GPU's timer begins to record at its first flush, and no profiler after it
+        times = []
+        for _ in range(3):
+            start_ns = time.process_time_ns()
+            self._timer.flush()
+            times.append(time.process_time_ns() - start_ns)
+        return max(times)
 
     def _bind(self, request: dict[str, Any]) -> Call:
         axes, shifts, scalars = request["axes"], request["shifts"], request["scalars"]
@@ -137,6 +165,7 @@ class Candidate:
         """What candidate code has touched of its process."""
         return {
             "touched": self._tripwires.touched(),
+            "hooks": self._tripwires.hooks(),
             "changed_state": self._tripwires.changed_state(),
             "libraries": libraries_in_use(),
             "outreach": self._outreach.found(),
@@ -152,7 +181,7 @@ def main() -> None:
     isolation = isolate_candidate()
     channel = Channel.from_fd(channel_fd)
     candidate = Candidate(channel, arena_fd, isolation)
-    names = ("open", "load", "call", "profile")
+    names = ("open", "load", "call", "watch", "profile")
     serve(channel, {name: getattr(candidate, name) for name in names})
 
 

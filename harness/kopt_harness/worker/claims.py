@@ -60,6 +60,8 @@ class Conduct(_Claim):
 
     touched: tuple[_Text, ...] = ()
     """Functions of clock, stream, comparison or worker that are not what they were."""
+    hooks: tuple[_Text, ...] = ()
+    """What has the interpreter run candidate code between lines of kopt."""
     changed_state: tuple[_Text, ...] = ()
     """Switches that act on all of PyTorch."""
     outreach: tuple[_Text, ...] = ()

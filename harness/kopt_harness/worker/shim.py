@@ -5,6 +5,7 @@ Only the candidate process imports this.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from kopt_harness.untrusted import candidate_code
 from . import fingerprint
 
 __all__ = ["BadOutputError", "Call", "LazyOutputError"]
+
+_profile_hook, _trace_hook = sys.getprofile, sys.gettrace
 
 
 class BadOutputError(Exception):
@@ -48,6 +51,8 @@ class Call:
         self._destination_passing = destination_passing
         self._device = device
         self._returned: Any = None
+        self.is_hooked = False
+        """Whether the solution left a trace or profile function behind when it returned."""
         self._accepted: tuple[Any, ...] | None = None
         self._seal: fingerprint.Seal | None = None
 
@@ -55,6 +60,8 @@ class Call:
         """Calls the solution; this is what a timer times."""
         with candidate_code():
             self._returned = self._function(*self._arguments)
+        # At once: a hook could act on the next line and take itself away.
+        self.is_hooked = _profile_hook() is not None or _trace_hook() is not None
 
     def seal(self) -> None:
         """Takes a fingerprint of the outputs in stream order; a timer calls it after ``run``.
@@ -69,7 +76,7 @@ class Call:
 
     def changed(self) -> list[str]:
         """Outputs that were written to after ``seal``; the device must have been waited for."""
-        taken, self._seal = self._seal, None
+        taken = self._seal
         assert taken is not None, "sealed before"
         then = fingerprint.values(self._device, taken)
         again = fingerprint.reseal(self._device, taken)
@@ -84,6 +91,8 @@ class Call:
             BadOutputError: nothing has been sealed since the last time.
         """
         accepted, self._accepted = self._accepted, None
+        # Whatever else was returned ends here: a destructor that writes outputs writes late.
+        self._returned = None
         if self._destination_passing:
             return
         if accepted is None:

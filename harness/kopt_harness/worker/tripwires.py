@@ -8,8 +8,11 @@ usual attempt visible.
 from __future__ import annotations
 
 import builtins
+import gc
 import importlib
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,6 +41,19 @@ _MAIN = ("Candidate", "Channel", "load", "make_timer", "serve")
 """Names of the worker's own module, which may run as ``__main__``."""
 
 
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+_SIGNALS = (
+    signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGIO,
+    signal.SIGCHLD,
+    signal.SIGTRAP,
+)
+
+
 class _Wire(NamedTuple):
     name: str
     owner: Any
@@ -62,10 +78,16 @@ class Tripwires:
         ]
         self._wires.append(_wire("timer", type(timer), "measure"))
         self._state = self._global_state()
+        self._hooks = _hooks()
 
     def touched(self) -> list[str]:
         """Names of what is no longer what it was."""
         return [wire.name for wire in self._wires if _changed(wire)]
+
+    def hooks(self) -> list[str]:
+        """What makes the interpreter run code that nobody calls."""
+        now = _hooks()
+        return [name for name, value in now.items() if value != self._hooks[name]]
 
     def changed_state(self) -> list[str]:
         """Switches of PyTorch that act on a whole process, with their value before and now."""
@@ -91,10 +113,21 @@ class Tripwires:
             "reduced-precision reduction": (
                 lambda: backends.cuda.matmul.allow_fp16_reduced_precision_reduction
             ),
-            "trace function": lambda: sys.gettrace() is not None,
-            "profile function": lambda: sys.getprofile() is not None,
         }
         return {name: str(read()) for name, read in state.items()}
+
+
+def _hooks() -> dict[str, Any]:
+    """Hooks of this thread and of every new one, and handlers of signals that can be timed."""
+    found: dict[str, Any] = {
+        "a trace function": (sys.gettrace(), threading.gettrace()),
+        "a profile function": (sys.getprofile(), threading.getprofile()),
+        "callbacks of the garbage collector": [id(each) for each in gc.callbacks],
+        "an interval timer": [signal.getitimer(which) != (0.0, 0.0) for which in _TIMERS],
+    }
+    for number in _SIGNALS:
+        found[f"a handler of {number.name}"] = signal.getsignal(number)
+    return found
 
 
 def _of(owner: str, names: tuple[str, ...]) -> list[_Wire]:
