@@ -53,6 +53,8 @@ def table(results: Results) -> list[str]:
     ]
     for row, defence in results.defences.items():
         off, on = (results.passed.get((name, row)) for name in (OFF, ON))
+        if off is None and on is None:
+            continue
         words = {True: ("succeeds", "fails"), False: ("FAILS", "SUCCEEDS"), None: ("-", "-")}
         lines.append(
             f"| {row} | `{defence.attack}` | {words[off][0]} | {words[on][1]} "

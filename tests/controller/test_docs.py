@@ -21,7 +21,12 @@ DOCUMENTS = (
     "artifacts/README.md",
     "configs/README.md",
     "docs/architecture.md",
+    "docs/calibration.md",
+    "docs/isolation.md",
+    "docs/judge.md",
+    "docs/lint.md",
     "docs/measurement.md",
+    "docs/replay.md",
     "docs/verdicts.md",
     "kernels/README.md",
 )
