@@ -117,8 +117,10 @@ The solutions of `tests/exploits/solutions/`, but for those on kopt's simulated 
 {total}, FlashInfer-Bench accepts the outputs of {let_in} on a CPU. Some go for parts that only one
 of the two has, such as kopt's channel between processes; elsewhere they are merely wrong.
 
-kopt passes without a flag: {plain}. That is what is wanted where a trick has no effect: the
-outputs are right, and the time is that of the honest part.
+kopt passes without a flag: {plain}.
+On workload 0 their outputs are right. Some are honest controls, and some are wrong on other
+workloads or in the long run, which this page does not ask for; any other is a gap. The test of the
+attack in `tests/exploits/` says which.
 
 | attack | what it does | FlashInfer-Bench, CPU | FlashInfer-Bench, GPU | kopt | flags |
 |---|---|---|---|---|---|

@@ -32,8 +32,13 @@ def as_rows(tensor: Any) -> Any:
 def blocks(expected: Any, actual: Any) -> Iterator[Block]:
     """Pieces of two (rows, width) tensors, in order, covering every row once."""
     rows, width = expected.shape
-    limit = _CPU_ELEMENTS if expected.device.type == "cpu" else _DEVICE_ELEMENTS
-    step = max(1, limit // max(1, width))
+    step = rows_at_once(expected, width)
     for start in range(0, rows, step):
         stop = min(rows, start + step)
         yield Block(start, expected[start:stop], actual[start:stop])
+
+
+def rows_at_once(tensor: Any, width: int) -> int:
+    """How many rows of a width make a piece on the tensor's device."""
+    limit = _CPU_ELEMENTS if tensor.device.type == "cpu" else _DEVICE_ELEMENTS
+    return max(1, limit // max(1, width))

@@ -24,7 +24,7 @@ import math
 from typing import Any, NamedTuple
 
 from ..schema import OutputError, Reason, StrictBound
-from ._blocks import as_rows, blocks
+from ._blocks import as_rows, blocks, rows_at_once
 from .verdict import OutputFinding, Pair
 
 __all__ = ["strict_output"]
@@ -141,7 +141,7 @@ def _inspect(expected: Any, actual: Any, doubtful: Any, rel: float, floor: float
     width = expected.shape[1]
     index = doubtful.nonzero()[:, 0]
     wrong, first, nan = 0, None, None
-    for part in index.split(max(1, (1 << 22) // width)):
+    for part in index.split(rows_at_once(expected, width)):
         reference, output = expected[part].double(), actual[part].double()
         bad = _wrong_elements(reference, output, rel, floor)
         wrong += int(bad.wrong.sum())
