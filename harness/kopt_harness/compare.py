@@ -164,6 +164,7 @@ class Pair:
                 calls.require_possible(current.sha256)
             current = self.b
             if (workload.uuid, "moved") not in self._warm:
+                calls.new_contents(current.sha256)
                 calls.moved_pointers(current.sha256, singles=SINGLE_MOVES)
                 self._warm.add((workload.uuid, "moved"))
         except CandidateFailedError as error:

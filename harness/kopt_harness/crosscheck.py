@@ -16,6 +16,7 @@ from kopt_harness.schema import Flag, Reason
 __all__ = [
     "FLOOR_TOLERANCE",
     "below_floor",
+    "content_bound",
     "impossible_time",
     "kernels_missing",
     "pointer_bound",
@@ -74,6 +75,22 @@ def impossible_time(wall: Flag | None, floor: Flag | None) -> Reason | None:
     if wall is None or floor is None:
         return None
     return Reason(code="impossible-time", detail=f"{floor.detail}; {wall.detail}")
+
+
+def content_bound(known_ns: Sequence[int], fresh_ns: Sequence[int], *, timer: str) -> Flag | None:
+    """Whether every call on contents never used before took far longer than the others.
+
+    Contents that were used before are varied, but a solution may have kept what the variation
+    leaves. Such a time is not that of a caller who has new inputs.
+    """
+    if not known_ns or not fresh_ns:
+        return None
+    known, fresh = median(known_ns), min(fresh_ns)
+    slack = POINTER_SLACK_CPU_NS if timer == "cpu" else POINTER_SLACK_NS
+    if fresh <= POINTER_FACTOR * known + slack:
+        return None
+    detail = f"{known / 1e3:.1f} us on varied contents, {fresh / 1e3:.1f} us or more on new ones"
+    return Flag(code="content-bound", detail=detail)
 
 
 def pointer_bound(timed_ns: Sequence[int], moved_ns: Sequence[int], *, timer: str) -> Flag | None:

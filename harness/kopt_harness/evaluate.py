@@ -296,6 +296,7 @@ def _time_alone(
         return calls.untimed(reason), ()
     samples = calls.slot(solution.sha256, setting.options.bench_calls)
     calls.require_possible(solution.sha256)
+    calls.new_contents(solution.sha256)
     calls.moved_pointers(solution.sha256)
     timing = calls.timing(samples)
     return timing, calls.flags(solution.sha256)

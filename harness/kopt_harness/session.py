@@ -78,6 +78,7 @@ class Session:
         self._drawn_at: dict[tuple[str, int], int] = {}
         self._loaded_at: dict[str, int] = {}
         self._used: set[tuple[str, int]] = set()
+        self._met: set[tuple[str, str, int]] = set()
         self._watched: set[str] = set()
 
     def __enter__(self) -> Session:
@@ -151,6 +152,7 @@ class Session:
         self._drawn += 1
         self._drawn_at[self._workload.uuid, number] = self._drawn
         self._used.discard((self._workload.uuid, number))
+        self._met = {m for m in self._met if m[1:] != (self._workload.uuid, number)}
         return number
 
     def renew(self) -> None:
@@ -166,6 +168,11 @@ class Session:
         if any(self._drawn_at[self._workload.uuid, number] > loaded for number in numbers):
             return list(numbers)
         return [*numbers[:-1], self.fresh_set(generator)]
+
+    def is_new_to(self, sha256: str, number: int) -> bool:
+        """Whether a set of the current workload was in no call of a solution."""
+        assert self._workload is not None
+        return (sha256, self._workload.uuid, number) not in self._met
 
     def unused_set(self, generator: str) -> int | None:
         """A set that no call has seen, once for each visit of a workload; then None."""
@@ -224,6 +231,7 @@ class Session:
         # Contents that were in a call before are never in one again.
         was_used = (self._workload.uuid, number) in self._used
         self._used.add((self._workload.uuid, number))
+        self._met.add((sha256, self._workload.uuid, number))
         before = self._cpu_use(sha256)
         refilled = self._workers.ask_judge("refill", set=number, shifts=places, vary=was_used)
         fields = {

@@ -22,6 +22,8 @@ __all__ = ["TimedCalls"]
 
 MOVES_S = 2.0
 """Wall time after which no further tensor is moved alone."""
+FRESH_CALLS = 4
+"""Calls on new contents that must all be slow before it is held against a solution."""
 COMPILE_RETRIES = 2
 """Calls that are taken once more because something was compiled in them."""
 
@@ -38,6 +40,8 @@ class TimedCalls:
         self._launches: dict[str, set[int]] = {}
         self._kernels: dict[str, list[Any]] = {}
         self._raised: dict[str, list[Flag]] = {}
+        self._known_ns: dict[str, list[int]] = {}
+        self._fresh_ns: dict[str, list[int]] = {}
         self._moved_ns: dict[str, list[int]] = {}
         self._moved_sets: dict[str, list[dict[str, int]]] = {}
         self._timed_sets: dict[str, list[dict[str, int]]] = {}
@@ -56,9 +60,13 @@ class TimedCalls:
         chosen = numbers or self.sets(calls)
         samples = []
         for number in chosen:
+            is_fresh = self._session.is_new_to(sha256, number)
             outcome = self._timed_call(sha256, number)
             assert outcome.ns is not None
             samples.append(outcome.ns)
+            (self._fresh_ns if is_fresh else self._known_ns).setdefault(sha256, []).append(
+                outcome.ns
+            )
             self._raised.setdefault(sha256, []).extend(outcome.flags)
             self._claims_ns.setdefault(sha256, []).append(outcome.ns)
             self._walls_ns.setdefault(sha256, []).append(outcome.wall_ns)
@@ -178,6 +186,7 @@ class TimedCalls:
         found = [
             self._wall_disagrees(sha256),
             self._below_floor(sha256),
+            self._content_bound(sha256),
             crosscheck.pointer_bound(timed_ns, moved_ns, timer=self._setting.timer),
             crosscheck.kernels_missing(
                 self._moved_sets.get(sha256, []), self._timed_sets.get(sha256, [])
@@ -186,6 +195,22 @@ class TimedCalls:
         calls = len(self._claims_ns.get(sha256, ()))
         conduct = weighed(self._raised.get(sha256, []), calls)
         return (*conduct, *(flag for flag in found if flag is not None))
+
+    def new_contents(self, sha256: str) -> None:
+        """More calls on sets that nobody has used, where one of them was slow.
+
+        Raises:
+            CandidateFailedError: a call was wrong.
+        """
+        first = next(iter(self._session.generators))
+        while len(self._fresh_ns.get(sha256, ())) < FRESH_CALLS and self._content_bound(sha256):
+            outcome = self._timed_call(sha256, self._session.fresh_set(first))
+            assert outcome.ns is not None
+            self._fresh_ns[sha256].append(outcome.ns)
+
+    def _content_bound(self, sha256: str) -> Flag | None:
+        known, fresh = self._known_ns.get(sha256, []), self._fresh_ns.get(sha256, [])
+        return crosscheck.content_bound(known, fresh, timer=self._setting.timer)
 
     def _wall_disagrees(self, sha256: str) -> Flag | None:
         claims, walls = self._claims_ns.get(sha256, []), self._walls_ns.get(sha256, [])

@@ -56,6 +56,7 @@ class Workers:
         self._closed_phases_ns: dict[str, int] = {}
         self._free_bytes: int | None = None
         self._fault = ""
+        self._awake: str | None = None
         self.generators: dict[str, str] = {}
         """Kind by generator name; known once a judge is open."""
         self.isolation: dict[str, Any] = {}
@@ -105,7 +106,10 @@ class Workers:
         self._require_well()
         self.judge()
         self.start(solution, build_path)
-        client = self._open[solution.sha256] = self._started.pop(solution.sha256)
+        client = self._started.pop(solution.sha256)
+        self._stop_awake()
+        self._awake = solution.sha256
+        self._open[solution.sha256] = client
         try:
             opened = _timed_phase(
                 client,
@@ -136,6 +140,8 @@ class Workers:
         client = self._open.pop(sha256, None) or self._started.pop(sha256, None)
         if client is None:
             return
+        if self._awake == sha256:
+            self._awake = None
         survivors = self._retire(client)
         fault = f"processes {survivors} of a solution cannot be ended" if survivors else ""
         if not fault and self._judge is not None and self._setting.target.kind != "cpu":
@@ -146,8 +152,19 @@ class Workers:
             lease.quarantine(self._setting.device_id, fault, processes=survivors)
 
     def candidate(self, sha256: str) -> WorkerClient:
-        """The process of an open solution."""
+        """The process of an open solution; those of the others are stopped.
+
+        So that none of them can touch the arena, or use a processor, in another one's call.
+        """
+        if self._awake != sha256:
+            self._stop_awake()
+            self._open[sha256].thaw()
+            self._awake = sha256
         return self._open[sha256]
+
+    def _stop_awake(self) -> None:
+        if self._awake is not None:
+            self._open[self._awake].freeze()
 
     def ask_candidate(
         self, sha256: str, phase: Phase, type_: str, timeout_s: float, **fields: Any
@@ -158,7 +175,7 @@ class Workers:
             CandidateFailedError: it crashed, raised, or did not answer in time.
         """
         try:
-            return self._open[sha256].request(type_, timeout_s=timeout_s, **fields)
+            return self.candidate(sha256).request(type_, timeout_s=timeout_s, **fields)
         except WorkerFailedError as error:
             raise self.failed(sha256, phase, error) from error
 

@@ -90,6 +90,16 @@ def _extreme_gates(axes, rng):
     return inputs
 
 
+def _late_extremes(axes, rng):
+    """Gates that begin as in real use and end anywhere: a look at the first ones misleads."""
+    inputs = _typical(axes, rng)
+    extreme = _extreme_gates(axes, rng)
+    for name in ("a", "b"):
+        heads = inputs[name].numel()
+        inputs[name].view(-1)[heads // 4 + 1 :] = extreme[name].view(-1)[heads // 4 + 1 :]
+    return inputs
+
+
 def _large_state(axes, rng):
     """States of very different magnitude in one batch, values far below them, full rank."""
     inputs = _typical(axes, rng)
@@ -142,6 +152,7 @@ GENERATORS = {
     for generator in (
         Generator("typical", "contest", _typical),
         Generator("extreme-gates", "stress", _extreme_gates),
+        Generator("late-extremes", "stress", _late_extremes),
         Generator("large-state", "stress", _large_state),
         Generator("zero-state", "stress", _zero_state),
         Generator("no-state", "stress", _no_state),

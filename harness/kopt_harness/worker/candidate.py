@@ -111,8 +111,7 @@ class Candidate:
         except BadOutputError as error:
             answer["bad_output"] = str(error)
         conduct = self._conduct()
-        if call.is_hooked:
-            conduct["hooks"].append("a trace or profile function after a call")
+        conduct["hooks"] += [f"{hook} after a call" for hook in call.hooks]
         return self._answer(**answer, **conduct)
 
     def watch(self, request: dict[str, Any]) -> dict[str, Any]:

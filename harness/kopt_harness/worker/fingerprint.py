@@ -2,6 +2,8 @@
 
 A fingerprint reads a strided sample of each tensor, from an offset that candidate code does
 not know, and weights it by position. Two that differ prove that somebody wrote in between.
+Operators are bound when this module is imported, before candidate code can replace them, and
+taken from the class of PyTorch that Python code cannot change.
 """
 
 from __future__ import annotations
@@ -11,10 +13,16 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["Seal", "checksums", "reseal", "seal", "values"]
+import torch
+
+__all__ = ["Seal", "checksums", "reseal", "seal", "totals", "values"]
 
 SAMPLE_WORDS = 1 << 14
 """Four-byte words that are read of a tensor; every word where it has no more."""
+
+_BASE: Any = torch._C.TensorBase  # noqa: SLF001  the public class can be changed
+_BYTES, _WORDS, _LONG = torch.uint8, torch.int32, torch.int64
+_device = _BASE.device.__get__
 
 
 class Seal(NamedTuple):
@@ -27,8 +35,8 @@ class Seal(NamedTuple):
 
 
 def seal(device: Any, tensors: Mapping[str, Any]) -> Seal:
-    """Enqueues checksums of contiguous tensors on the current stream; does not wait."""
-    samples = {name: _sample(tensor) for name, tensor in tensors.items() if tensor.numel()}
+    """Enqueues checksums of tensors on the current stream; does not wait."""
+    samples = {name: _sample(tensor) for name, tensor in tensors.items() if _BASE.numel(tensor)}
     return Seal(samples, device.fingerprint(list(samples.values())))
 
 
@@ -44,27 +52,28 @@ def values(device: Any, taken: Seal) -> dict[str, int]:
 
 def checksums(samples: Sequence[Any]) -> list[Any]:
     """One zero-dimensional tensor for each sample: what devices made of PyTorch tensors give."""
-    import torch
-
     sums = []
     for sample in samples:
-        weights = _weights(str(sample.device))[: sample.numel()]
-        sums.append(torch.sum(sample.to(torch.int64) * weights))
+        weights = _weights(str(_device(sample)), _BASE.numel(sample))
+        sums.append(_BASE.sum(_BASE.mul(_BASE.to(sample, _LONG), weights)))
     return sums
 
 
-@cache
-def _weights(device: str) -> Any:
-    import torch
+def totals(sums: Sequence[Any]) -> list[int]:
+    """What ``checksums`` has summed; waits for it."""
+    return [int(_BASE.item(total)) for total in sums]
 
-    return torch.arange(1, 2 * SAMPLE_WORDS + 1, 2, dtype=torch.int64, device=device)
+
+@cache
+def _weights(device: str, count: int) -> Any:
+    return torch.arange(1, 2 * count + 1, 2, dtype=_LONG, device=device)
 
 
 def _sample(tensor: Any) -> Any:
-    import torch
-
-    flat = tensor.detach().reshape(-1).view(torch.uint8)
-    if flat.numel() % 4 == 0 and flat.data_ptr() % 4 == 0:
-        flat = flat.view(torch.int32)
-    step = -(-flat.numel() // SAMPLE_WORDS)
-    return flat[secrets.randbelow(step) :: step]
+    flat = _BASE.view(_BASE.reshape(_BASE.detach(tensor), -1), _BYTES)
+    if _BASE.numel(flat) % 4 == 0 and _BASE.data_ptr(flat) % 4 == 0:
+        flat = _BASE.view(flat, _WORDS)
+    step = -(-_BASE.numel(flat) // SAMPLE_WORDS)
+    start = secrets.randbelow(step)
+    count = -(-(_BASE.numel(flat) - start) // step)
+    return _BASE.as_strided(flat, (count,), (step,), _BASE.storage_offset(flat) + start)

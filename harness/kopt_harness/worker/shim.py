@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from kopt_harness.check import check_outputs
 from kopt_harness.schema import Definition
 from kopt_harness.untrusted import candidate_code
@@ -17,7 +19,15 @@ from . import fingerprint
 
 __all__ = ["BadOutputError", "Call", "LazyOutputError"]
 
-_profile_hook, _trace_hook = sys.getprofile, sys.gettrace
+# Bound here, before candidate code can replace them; the class below is not Python's.
+_BASE: Any = torch._C.TensorBase  # noqa: SLF001
+_HOOKS: dict[str, Callable[[], object]] = {
+    "a profile function": sys.getprofile,
+    "a trace function": sys.gettrace,
+    "a mode of PyTorch's functions": torch._C._len_torch_function_stack,  # noqa: SLF001
+    "a mode of PyTorch's operators": torch._C._len_torch_dispatch_stack,  # noqa: SLF001
+}
+_hooks = tuple(_HOOKS.items())
 
 
 class BadOutputError(Exception):
@@ -51,8 +61,8 @@ class Call:
         self._destination_passing = destination_passing
         self._device = device
         self._returned: Any = None
-        self.is_hooked = False
-        """Whether the solution left a trace or profile function behind when it returned."""
+        self.hooks: list[str] = []
+        """What the solution has left behind that acts on code which comes later."""
         self._accepted: tuple[Any, ...] | None = None
         self._seal: fingerprint.Seal | None = None
 
@@ -61,7 +71,7 @@ class Call:
         with candidate_code():
             self._returned = self._function(*self._arguments)
         # At once: a hook could act on the next line and take itself away.
-        self.is_hooked = _profile_hook() is not None or _trace_hook() is not None
+        self.hooks = [name for name, read in _hooks if read()]
 
     def seal(self) -> None:
         """Takes a fingerprint of the outputs in stream order; a timer calls it after ``run``.
@@ -70,9 +80,13 @@ class Call:
             BadOutputError: what was returned is not of the declared number, type, shape, dtype,
                 device and layout, or lies in the memory of another tensor.
         """
-        outputs = self._outputs if self._destination_passing else self._plain_outputs()
+        outputs = self._outputs if self._destination_passing else self._returned_tensors()
+        # Before anything else is asked of them that could have been replaced.
         named = dict(zip(self._definition.outputs, outputs, strict=True))
         self._seal = fingerprint.seal(self._device, named)
+        if not self._destination_passing:
+            self._require_form(named)
+            self._accepted = outputs
 
     def changed(self) -> list[str]:
         """Outputs that were written to after ``seal``; the device must have been waited for."""
@@ -98,33 +112,35 @@ class Call:
         if accepted is None:
             raise BadOutputError("nothing was returned since the last delivery")
         for value, place in zip(accepted, self._outputs, strict=True):
-            place.copy_(value)
+            _BASE.copy_(place, value)
 
-    def _plain_outputs(self) -> tuple[Any, ...]:
-        """What was returned, if it is of the declared form and memory of its own."""
+    def _returned_tensors(self) -> tuple[Any, ...]:
+        """What was returned, as many plain tensors as are declared."""
         returned, self._returned = self._returned, None
-        values = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
+        kind = next((each for each in (tuple, list) if isinstance(returned, each)), None)
+        if kind is not None and type(returned).__iter__ is not kind.__iter__:
+            raise LazyOutputError(f"a {type(returned).__name__} was returned that has its own code")
+        values = (returned,) if kind is None else tuple(kind.__iter__(returned))
         if len(values) != len(self._outputs):
             raise BadOutputError(
                 f"{len(values)} outputs returned, {len(self._outputs)} declared: "
                 f"{', '.join(self._definition.outputs)}"
             )
-        named = dict(zip(self._definition.outputs, values, strict=True))
-        for name, value in named.items():
+        for name, value in zip(self._definition.outputs, values, strict=True):
             _require_plain(name, value)
+        return values
+
+    def _require_form(self, named: Mapping[str, Any]) -> None:
+        """Shape, dtype, device, layout, and memory of their own."""
         kind = self._outputs[0].device.type
         refused = check_outputs(self._definition, self._axes, named, device=kind)
         if refused is not None:
             raise BadOutputError(refused.detail)
         _require_apart(named, dict(zip(self._definition.inputs, self._inputs, strict=False)))
-        self._accepted = values
-        return values
 
 
 def _require_plain(name: str, value: Any) -> None:
     """A subclass or a patched instance can compute when it is looked at; refuse both."""
-    import torch
-
     if type(value) is torch.Tensor and not vars(value):
         return
     what = f"output {name!r} is {type(value).__name__}"
@@ -135,8 +151,6 @@ def _require_plain(name: str, value: Any) -> None:
 
 def _require_apart(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     """No output lies in the memory of an input or of another output."""
-    import torch
-
     others = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     for name, value in outputs.items():
         start, end = value.data_ptr(), value.data_ptr() + value.nbytes

@@ -7,8 +7,10 @@ candidate is started in a sandbox (``kopt_harness.sandbox``).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -164,6 +166,21 @@ class WorkerClient:
             return [self._worker.pid, *descendants(self._worker.pid)]
         inner = next(iter(children(self._worker.pid)), None)
         return [] if inner is None else descendants(inner)
+
+    def freeze(self) -> None:
+        """Stops everything of it until ``thaw``; its guards go on."""
+        stopped: set[int] = set()
+        while news := set(self.processes()) - stopped:
+            for pid in news:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGSTOP)
+            stopped |= news
+
+    def thaw(self) -> None:
+        """Lets it go on."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGCONT)
 
     def request(self, type_: str, *, timeout_s: float, **fields: Any) -> dict[str, Any]:
         """Sends a request and waits for its answer.

@@ -20,17 +20,18 @@ __all__ = ["Tripwires"]
 
 _FUNCTIONS = {
     "time": ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time"),
-    "torch": ("allclose", "equal", "isclose", "isfinite", "isnan", "sum"),
+    "torch": ("allclose", "equal", "frombuffer", "isclose", "isfinite", "isnan", "sum"),
     "torch.testing": ("assert_close",),
     "torch.cuda": ("Event", "Stream", "current_stream", "synchronize"),
     "torch.cuda.Event": ("elapsed_time", "query", "record", "synchronize"),
-    "torch.Tensor": ("copy_", "data_ptr", "fill_", "view", "zero_"),
+    "torch.Tensor": ("copy_", "data_ptr", "detach", "fill_", "reshape", "to", "view", "zero_"),
     "json": ("dumps", "loads"),
     "select": ("select",),
     "socket.socket": ("recv", "send", "sendall"),
     "kopt_harness.bench.timers.cpu": ("CpuTimer", "_CLOCK_NS"),
     "kopt_harness.bench.timers.cpu.CpuTimer": ("flush", "measure"),
-    "kopt_harness.worker.fingerprint": ("checksums", "reseal", "seal", "values"),
+    "kopt_harness.check": ("check_outputs",),
+    "kopt_harness.worker.fingerprint": ("checksums", "reseal", "seal", "totals", "values"),
     "kopt_harness.worker.serve": ("serve",),
     "kopt_harness.worker.shim.Call": ("changed", "deliver", "run", "seal"),
     "kopt_harness.worker.wire.Channel": ("receive", "send"),
@@ -70,6 +71,7 @@ class Tripwires:
         import torch
 
         self._torch = torch
+        self._timer = timer
         self._wires = [wire for owner, names in _FUNCTIONS.items() for wire in _of(owner, names)]
         worker = sys.modules.get("__main__")
         self._wires += [_wire("worker", worker, name) for name in _MAIN if hasattr(worker, name)]
@@ -82,7 +84,8 @@ class Tripwires:
 
     def touched(self) -> list[str]:
         """Names of what is no longer what it was."""
-        return [wire.name for wire in self._wires if _changed(wire)]
+        timer = vars(self._timer).keys() & vars(type(self._timer)).keys()
+        return [w.name for w in self._wires if _changed(w)] + [f"timer.{n}" for n in timer]
 
     def hooks(self) -> list[str]:
         """What makes the interpreter run code that nobody calls."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kopt_harness.layout import RED_ZONE_BYTES, SHIFT_STEP_BYTES, Arena, Slot
-from kopt_harness.worker.fingerprint import checksums
+from kopt_harness.worker.fingerprint import checksums, totals
 
 __all__ = ["CpuDevice", "create"]
 
@@ -67,7 +67,7 @@ class CpuDevice:
 
     def read_fingerprint(self, handle: Any) -> list[int]:
         """The sums."""
-        return [int(total) for total in handle]
+        return totals(handle)
 
     def free_bytes(self) -> int | None:
         """It is the host's."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from kopt_harness.errors import InfraError
 from kopt_harness.layout import RED_ZONE_BYTES, SHIFT_STEP_BYTES, Arena, Slot
-from kopt_harness.worker.fingerprint import checksums
+from kopt_harness.worker.fingerprint import checksums, totals
 
 __all__ = ["CudaDevice", "create"]
 
@@ -97,7 +97,7 @@ class CudaDevice:
 
     def read_fingerprint(self, handle: Any) -> list[int]:
         """The sums."""
-        return [int(total) for total in handle]
+        return totals(handle)
 
     def free_bytes(self) -> int | None:
         """As the driver counts it over all processes, and what PyTorch keeps in this one."""
