@@ -48,6 +48,14 @@ _SLOTS_BYTES = 2 << 20
 _ME = Path(__file__).resolve()
 
 
+def _environment(home: Path) -> dict[str, str]:
+    """Of a worker, with this script's folder before what is on the path already."""
+    environment = worker_environment(home)
+    known = environment.get("PYTHONPATH", "")
+    folders = [str(_ME.parent), *filter(None, known.split(os.pathsep))]
+    return environment | {"PYTHONPATH": os.pathsep.join(folders)}
+
+
 def main() -> None:
     """Runs the rows, or the part of one that the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -109,7 +117,7 @@ def one_row(
     with tempfile.TemporaryDirectory(prefix="kopt-matrix-") as folder:
         home = Path(folder) / "home"
         home.mkdir()
-        environment = worker_environment(home) | {"PYTHONPATH": str(_ME.parent)}
+        environment = _environment(home)
         policy_fd = Policy(
             home=str(home),
             readable=(str(_ME),),
@@ -142,7 +150,7 @@ def nested(job: str) -> None:
     """In a sandbox already, as a user without privileges: enters another one, with everything."""
     home = Path.home() / "nested"
     home.mkdir()
-    environment = worker_environment(home) | {"PYTHONPATH": str(_ME.parent)}
+    environment = _environment(home)
     fd = json.loads(job)["fd"]
     os.set_inheritable(fd, True)
     policy_fd = Policy(
