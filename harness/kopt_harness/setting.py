@@ -57,8 +57,8 @@ class Setting:
 
     @property
     def device_id(self) -> str:
-        """GPU UUID, or ``cpu``: what a lease is taken on."""
-        return self.target.present().uuid or "cpu"
+        """GPU UUID, ``cpu`` or ``simulated``: what a lease is taken on."""
+        return self.target.present().uuid or self.target.kind
 
     @property
     def worker_variables(self) -> dict[str, str]:

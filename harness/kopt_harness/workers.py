@@ -276,6 +276,8 @@ class Workers:
             try:
                 answer = judge.request("canary", timeout_s=_CANARY_TIMEOUT_S)
             except WorkerFailedError as error:
+                if error.kind == "crash":
+                    return ""  # that the judge is gone says nothing of the device
                 return f"after a solution had ended, the device did not answer: {error.detail}"
             if not answer["ok"]:
                 return "after a solution had ended, the device computed wrong sums"
