@@ -233,7 +233,9 @@ class Session:
         self._used.add((self._workload.uuid, number))
         self._met.add((sha256, self._workload.uuid, number))
         before = self._cpu_use(sha256)
-        refilled = self._workers.ask_judge("refill", set=number, shifts=places, vary=was_used)
+        refilled = self._workers.ask_judge(
+            "refill", set=number, shifts=places, vary=was_used, hold=timed
+        )
         fields = {
             "axes": self._workload.axes,
             "shifts": places,
@@ -286,7 +288,9 @@ class Session:
         """
         assert self._workload is not None
         places = dict.fromkeys(self._arena.by_name(), 0)
-        refilled = self._workers.ask_judge("refill", set=number, shifts=places, vary=False)
+        refilled = self._workers.ask_judge(
+            "refill", set=number, shifts=places, vary=False, hold=False
+        )
         timeout_s = self._call_timeout_s() * 4
         answer = self._workers.ask_candidate(
             sha256,
@@ -339,6 +343,12 @@ class Session:
                 if flush_ns := self._workers.flush_cpu_ns:
                     used_ns = busy_ns(idle, self._cpu_use(sha256))
                     early += conduct.early_activity(used_ns, flush_ns)
+                written = self._workers.ask_judge("complete")["early_writes"]
+                if written:
+                    self._workers.discard(sha256)  # it waits for a word that will not come
+                    detail = f"wrote to {', '.join(written)} before it was called"
+                    self._blame(Verdict.REJECT, phase, "early-write", detail)
+                client.send("go")
             start_ns = time.perf_counter_ns()
             answer = client.answer(timeout_s=timeout_s)
             wall_ns = time.perf_counter_ns() - start_ns

@@ -82,8 +82,8 @@ class Candidate:
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """One call on what the judge has put into the arena; timed or not.
 
-        A timed call first sends ``flushed``, so that the orchestrator can hold its own
-        clock against the claim.
+        A timed call first sends ``flushed`` and waits for ``go``: only then are the inputs
+        complete, and the orchestrator's clock runs.
         """
         self._last = None
         call = self._bind(request)
@@ -93,6 +93,7 @@ class Candidate:
                 with self._phases("flush"):
                     self._timer.flush()
                 self._channel.send("flushed")
+                self._channel.receive()
                 with self._phases("call"):
                     sample = self._timer.measure(call)
                 answer = {"ns": sample.ns, "details": sample.details}

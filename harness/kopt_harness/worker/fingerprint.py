@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["Seal", "checksums", "reseal", "seal", "totals", "values"]
+__all__ = ["SAMPLE_WORDS", "Seal", "checksums", "reseal", "seal", "totals", "values"]
 
 SAMPLE_WORDS = 1 << 14
 """Four-byte words that are read of a tensor; every word where it has no more."""
@@ -34,9 +34,16 @@ class Seal(NamedTuple):
     """What the device gave; values come of it after synchronisation."""
 
 
-def seal(device: Any, tensors: Mapping[str, Any]) -> Seal:
-    """Enqueues checksums of tensors on the current stream; does not wait."""
-    samples = {name: _sample(tensor) for name, tensor in tensors.items() if _BASE.numel(tensor)}
+def seal(device: Any, tensors: Mapping[str, Any], *, words: int = SAMPLE_WORDS) -> Seal:
+    """Enqueues checksums of tensors on the current stream; does not wait.
+
+    Args:
+        device: whose stream.
+        tensors: by name.
+        words: four-byte words that are read of each at most.
+    """
+    filled = {name: tensor for name, tensor in tensors.items() if _BASE.numel(tensor)}
+    samples = {name: _sample(tensor, words) for name, tensor in filled.items()}
     return Seal(samples, device.fingerprint(list(samples.values())))
 
 
@@ -69,11 +76,11 @@ def _weights(device: str, count: int) -> Any:
     return torch.arange(1, 2 * count + 1, 2, dtype=_LONG, device=device)
 
 
-def _sample(tensor: Any) -> Any:
+def _sample(tensor: Any, words: int) -> Any:
     flat = _BASE.view(_BASE.reshape(_BASE.detach(tensor), -1), _BYTES)
     if _BASE.numel(flat) % 4 == 0 and _BASE.data_ptr(flat) % 4 == 0:
         flat = _BASE.view(flat, _WORDS)
-    step = -(-_BASE.numel(flat) // SAMPLE_WORDS)
+    step = -(-_BASE.numel(flat) // words)
     start = secrets.randbelow(step)
     count = -(-(_BASE.numel(flat) - start) // step)
     return _BASE.as_strided(flat, (count,), (step,), _BASE.storage_offset(flat) + start)

@@ -32,6 +32,9 @@ FULL_COMPARE_BYTES = 4 << 20
 """Outputs up to this size are compared whole after every call."""
 SAMPLED_ROWS = 1024
 """Rows compared of an output, or of an input, that is larger."""
+HELD_BYTES = 4096
+"""Inputs up to this size are written after caches were flushed."""
+_POISON_WORDS = 256
 _WATCH_STEP_S = 0.02
 
 
@@ -55,6 +58,8 @@ class Judge:
         self._static_changed = True
         self._discriminates = False
         self._offset = 0
+        self._held: dict[str, Any] = {}
+        self._seal = fingerprint.Seal({}, [])
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the definition, opens the device, allocates and exports the arena."""
@@ -117,7 +122,8 @@ class Judge:
         """Writes a set into the arena, at its places, and poisons the outputs.
 
         With ``vary`` the set is changed first, in a small random part whose effect on the
-        expected outputs is known, so that no call meets the same contents twice.
+        expected outputs is known, so that no call meets the same contents twice. With
+        ``hold`` small inputs are zeros until ``complete``.
         """
         if request["shifts"] != self._shifts:
             with self._phases("refill"):
@@ -128,17 +134,33 @@ class Judge:
                 self._pool.vary(request["set"])
         with self._phases("refill"):
             static = set() if self._static_changed else set(self._definition.kopt.static_inputs)
+            self._held = self._small_inputs(chosen.values) if request["hold"] else {}
             for name, value in chosen.values.items():
-                if name in self._shapes and value is not None and name not in static:
+                if name in self._held:
+                    self._tensor(name).zero_()
+                elif name in self._shapes and value is not None and name not in static:
                     self._tensor(name).copy_(value)
             self._static_changed = False
             self._device.synchronize()
         with self._phases("poison"):
             for name in self._definition.outputs:
                 self._poison(name)
-            self._device.synchronize()
+            self._seal = self._seal_outputs(_POISON_WORDS)
         scalars = {n: v for n, v in chosen.values.items() if v is None or n not in self._shapes}
         return self._answer(scalars=scalars)
+
+    def complete(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Writes the inputs that were held back, last thing before a timed call.
+
+        What was computed before is wrong now; outputs that are poisoned no more are named.
+        """
+        del request
+        with self._phases("refill"):
+            early = self._changed_since(self._seal)
+            for name, value in self._held.items():
+                self._tensor(name).copy_(value)
+            self._device.synchronize()
+        return self._answer(early_writes=early)
 
     def verify(self, request: dict[str, Any]) -> dict[str, Any]:
         """Compares what a call has left in the arena.
@@ -199,15 +221,36 @@ class Judge:
 
     def _watch_outputs(self, quiet_s: float) -> list[str]:
         """Outputs that change while nothing should be running."""
-        outputs = {name: self._tensor(name) for name in self._definition.outputs}
-        taken = fingerprint.seal(self._device, outputs)
-        self._device.synchronize()
-        before = fingerprint.values(self._device, taken)
+        taken = self._seal_outputs(fingerprint.SAMPLE_WORDS)
         time.sleep(quiet_s)
+        return self._changed_since(taken)
+
+    def _seal_outputs(self, words: int) -> fingerprint.Seal:
+        """A fingerprint of the outputs as they are now."""
+        outputs = {name: self._tensor(name) for name in self._definition.outputs}
+        taken = fingerprint.seal(self._device, outputs, words=words)
+        self._device.synchronize()
+        return taken
+
+    def _changed_since(self, taken: fingerprint.Seal) -> list[str]:
+        """Outputs that are others than they were."""
+        before = fingerprint.values(self._device, taken)
         again = fingerprint.reseal(self._device, taken)
         self._device.synchronize()
         after = fingerprint.values(self._device, again)
         return [name for name in before if after[name] != before[name]]
+
+    def _small_inputs(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Tensors that are written in no time and warm no cache; one at least if there is any."""
+        static = self._definition.kopt.static_inputs
+        tensors = {
+            name: value
+            for name, value in values.items()
+            if name in self._shapes and value is not None and name not in static and value.numel()
+        }
+        small = {name: v for name, v in tensors.items() if v.nbytes <= HELD_BYTES}
+        least = min(tensors, key=lambda name: tensors[name].nbytes, default=None)
+        return small or ({least: tensors[least]} if least is not None else {})
 
     def _compare(
         self, chosen: InputSet, expected: dict[str, Any], *, full: bool
@@ -318,7 +361,7 @@ def main() -> None:
     parent_pid, channel_fd, arena_fd = (int(word) for word in sys.argv[1:4])
     isolation = isolate_judge(parent_pid)
     judge = Judge(arena_fd, isolation)
-    calls = ("refill", "verify", "watch", "canary")
+    calls = ("refill", "complete", "verify", "watch", "canary")
     names = ("open", "workload", "forget", "draw", *calls, "calibrate")
     serve(Channel.from_fd(channel_fd), {name: getattr(judge, name) for name in names})
 

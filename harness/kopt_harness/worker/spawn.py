@@ -41,6 +41,8 @@ SANDBOXED = frozenset({"candidate"})
 
 _MAX_LOG_BYTES = 1 << 20
 _MAX_PHASE_NS = 1 << 62
+_MAX_PHASES = 64
+_FREEZE_S = 0.2
 _LAST_WORDS_S = 2.0
 """Between the end of a channel and that of its process."""
 
@@ -168,13 +170,17 @@ class WorkerClient:
         return [] if inner is None else descendants(inner)
 
     def freeze(self) -> None:
-        """Stops everything of it until ``thaw``; its guards go on."""
-        stopped: set[int] = set()
-        while news := set(self.processes()) - stopped:
-            for pid in news:
+        """Stops everything of it until ``thaw``; its guards go on.
+
+        Looks again until nothing runs: processes can wake each other, or start new ones.
+        """
+        deadline = time.monotonic() + _FREEZE_S
+        while running := [pid for pid in self.processes() if not _is_stopped(pid)]:
+            for pid in running:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGSTOP)
-            stopped |= news
+            if time.monotonic() > deadline:
+                break
 
     def thaw(self) -> None:
         """Lets it go on."""
@@ -261,8 +267,18 @@ class WorkerClient:
 
     def _count(self, phases: Mapping[str, Any]) -> None:
         for name, ns in phases.items():
-            if isinstance(ns, int) and 0 <= ns < _MAX_PHASE_NS:
+            is_known = name in self.phases_ns or len(self.phases_ns) < _MAX_PHASES
+            if is_known and isinstance(ns, int) and 0 <= ns < _MAX_PHASE_NS:
                 self.phases_ns[name] = self.phases_ns.get(name, 0) + ns
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process is stopped, has ended, or is not there."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state in "TtZX"
 
 
 def _limits() -> dict[str, int]:

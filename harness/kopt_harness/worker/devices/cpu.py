@@ -14,6 +14,8 @@ from kopt_harness.worker.fingerprint import checksums, totals
 
 __all__ = ["CpuDevice", "create"]
 
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
 
 class CpuDevice:
     """Tensors are views of the mapping; each is a storage of its own."""
@@ -27,8 +29,9 @@ class CpuDevice:
     def create(self, arena: Arena, fd: int) -> dict[str, Any]:
         """Sizes the file; a larger arena than before keeps nothing of the old contents."""
         os.ftruncate(fd, arena.nbytes)
-        # A candidate that cut it short would end the judge by a bus error.
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        # A candidate that cut it short would end the judge by a bus error; one that sealed it
+        # against writing would keep out whoever comes next.
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         self._open(arena, fd)
         return {"nbytes": arena.nbytes}
 
