@@ -46,6 +46,8 @@ class CallOutcome(NamedTuple):
     details: dict[str, Any]
     """What the timer says beside the span."""
     tiers: dict[str, TierResult]
+    noise_ns: int = 0
+    """What a short exchange with the judge took right before it: how busy the machine is."""
     flags: tuple[Flag, ...] = ()
     """Of this call; ``conduct.weighed`` says which of them count."""
 

@@ -49,6 +49,7 @@ class _Called(NamedTuple):
 
     claim: CallClaim
     wall_ns: int
+    noise_ns: int
     early: tuple[Flag, ...]
     """Of what the solution did before it was called."""
 
@@ -242,7 +243,7 @@ class Session:
             "scalars": refilled["scalars"],
             "timed": timed,
         }
-        claim, wall_ns, early = self._timed_call(sha256, phase, fields, before)
+        claim, wall_ns, noise_ns, early = self._timed_call(sha256, phase, fields, before)
         self._require_honest(claim, phase)
         if claim.bad_output is not None:
             self._blame(Verdict.FAIL, phase, "bad-output", claim.bad_output)
@@ -252,7 +253,7 @@ class Session:
         late = conduct.late_activity(busy_ns(before, self._cpu_use(sha256)), interval_ns)
         flags = (*conduct.conduct_flags(claim), *early, *late)
         details = claim.details.model_dump(exclude_none=True)
-        return CallOutcome(claim.ns, wall_ns, details, tiers, flags)
+        return CallOutcome(claim.ns, wall_ns, details, tiers, noise_ns, flags)
 
     def _cpu_use(self, sha256: str) -> CpuUse:
         return cpu_use(self._workers.candidate(sha256).processes())
@@ -334,6 +335,7 @@ class Session:
         self, sha256: str, phase: Phase, fields: dict[str, Any], idle: CpuUse
     ) -> _Called:
         early: list[Flag] = []
+        noise_ns = 0
         timeout_s = self._call_timeout_s()
         client = self._workers.candidate(sha256)
         try:
@@ -343,7 +345,9 @@ class Session:
                 if flush_ns := self._workers.flush_cpu_ns:
                     used_ns = busy_ns(idle, self._cpu_use(sha256))
                     early += conduct.early_activity(used_ns, flush_ns)
+                asked_ns = time.perf_counter_ns()
                 written = self._workers.ask_judge("complete")["early_writes"]
+                noise_ns = time.perf_counter_ns() - asked_ns
                 if written:
                     self._workers.discard(sha256)  # it waits for a word that will not come
                     detail = f"wrote to {', '.join(written)} before it was called"
@@ -357,7 +361,7 @@ class Session:
                 raise WireError(f"a call of {claim.ns!r} ns")
         except (WorkerFailedError, WireError) as error:
             raise self._workers.failed(sha256, phase, error) from error
-        return _Called(claim, wall_ns, tuple(early))
+        return _Called(claim, wall_ns, noise_ns, tuple(early))
 
     def _require_honest(self, claim: CallClaim, phase: Phase) -> None:
         reason = conduct.tampering(claim)

@@ -17,7 +17,7 @@ import torch
 
 __all__ = ["SAMPLE_WORDS", "Seal", "checksums", "reseal", "seal", "totals", "values"]
 
-SAMPLE_WORDS = 1 << 14
+SAMPLE_WORDS = 1 << 12
 """Four-byte words that are read of a tensor; every word where it has no more."""
 
 _BASE: Any = torch._C.TensorBase  # noqa: SLF001  the public class can be changed
