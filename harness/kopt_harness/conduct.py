@@ -19,6 +19,9 @@ LATE_NS = 2_000_000
 LATE_SHARE = 0.25
 """Of the time that the judge took to look."""
 
+EARLY_NS = 20_000_000
+"""Processor time before a call that reading the request and binding arguments may take where
+caches are cold and the machine is busy."""
 EARLY_FACTOR = 2.0
 """Of the processor time of a flush, which other work on a machine may stretch."""
 
@@ -89,7 +92,7 @@ def early_activity(used_ns: int, flush_ns: int) -> list[Flag]:
         used_ns: processor time of the candidate's threads and children in that time.
         flush_ns: of a flush alone.
     """
-    if used_ns <= LATE_NS + EARLY_FACTOR * flush_ns:
+    if used_ns <= EARLY_NS + EARLY_FACTOR * flush_ns:
         return []
     detail = (
         f"{used_ns / 1e6:.1f} ms of processor time before it, a flush takes {flush_ns / 1e6:.1f}"
