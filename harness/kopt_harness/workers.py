@@ -132,7 +132,9 @@ class Workers:
             raise infra("the candidate process could not be started", error) from error
         self.isolation["candidate"] = opened["isolation"]
         self.flush_bytes = opened["flush_bytes"]
-        self.flush_cpu_ns = max(self.flush_cpu_ns, opened["flush_cpu_ns"])
+        flush_cpu_ns = opened.get("flush_cpu_ns")
+        if isinstance(flush_cpu_ns, int):
+            self.flush_cpu_ns = max(self.flush_cpu_ns, flush_cpu_ns)
         self._load(solution.sha256, build_path)
 
     def discard(self, sha256: str) -> None:
