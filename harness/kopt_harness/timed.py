@@ -24,6 +24,8 @@ MOVES_S = 2.0
 """Wall time after which no further tensor is moved alone."""
 FRESH_CALLS = 4
 """Calls on new contents that must all be slow before it is held against a solution."""
+MAX_NOISE_NS = 5_000_000
+"""At most so much: a solution can make a machine busy as well."""
 NOISE_FACTOR = 4
 """Exchanges with the judge that the clock around a call may be longer on a busy machine."""
 COMPILE_RETRIES = 2
@@ -71,7 +73,8 @@ class TimedCalls:
             )
             self._raised.setdefault(sha256, []).extend(outcome.flags)
             self._claims_ns.setdefault(sha256, []).append(outcome.ns)
-            quiet_ns = max(0, outcome.wall_ns - NOISE_FACTOR * outcome.noise_ns)
+            allowed_ns = min(NOISE_FACTOR * outcome.noise_ns, MAX_NOISE_NS)
+            quiet_ns = max(0, outcome.wall_ns - allowed_ns)
             self._walls_ns.setdefault(sha256, []).append(quiet_ns)
             if "launches" in outcome.details:
                 self._launches.setdefault(sha256, set()).add(outcome.details["launches"])
