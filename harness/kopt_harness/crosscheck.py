@@ -25,7 +25,7 @@ __all__ = [
 
 WALL_SLACK_NS = 2_000_000
 """How far the orchestrator's clock may exceed a CPU claim: two messages, a scheduler slice."""
-DEVICE_SLACK_NS = 25_000_000
+DEVICE_SLACK_NS = 50_000_000
 """The same where the timer also waits for the device and reads its records."""
 FLOOR_TOLERANCE = 0.85
 """A time below this share of compulsory bytes over attainable bandwidth is not believed."""
