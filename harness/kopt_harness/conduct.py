@@ -12,7 +12,14 @@ from collections.abc import Iterable, Sequence
 from kopt_harness.schema import Flag, Reason
 from kopt_harness.worker.claims import CallClaim, Conduct
 
-__all__ = ["PERSISTENT", "conduct_flags", "late_activity", "tampering", "weighed"]
+__all__ = [
+    "PERSISTENT",
+    "conduct_flags",
+    "early_activity",
+    "late_activity",
+    "tampering",
+    "weighed",
+]
 
 LATE_NS = 2_000_000
 """Processor time after a call that may be the kernel's bookkeeping."""
