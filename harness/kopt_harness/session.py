@@ -29,7 +29,7 @@ from kopt_harness.schema import (
     Workload,
 )
 from kopt_harness.setting import Setting
-from kopt_harness.worker.claims import CallClaim, ProfileClaim, read_claim
+from kopt_harness.worker.claims import CallClaim, Conduct, ProfileClaim, read_claim
 from kopt_harness.worker.spawn import WorkerFailedError
 from kopt_harness.worker.wire import WireError
 from kopt_harness.workers import Workers
@@ -244,14 +244,17 @@ class Session:
             "timed": timed,
         }
         claim, wall_ns, noise_ns, early = self._timed_call(sha256, phase, fields, before)
+        conducted = self._conduct(sha256, phase)
         self._require_honest(claim, phase)
+        self._require_honest(conducted, phase)
         if claim.bad_output is not None:
             self._blame(Verdict.FAIL, phase, "bad-output", claim.bad_output)
         before, start_ns = self._cpu_use(sha256), time.perf_counter_ns()
         tiers = self._verify(sha256, number, phase, full=full)
         interval_ns = time.perf_counter_ns() - start_ns
         late = conduct.late_activity(busy_ns(before, self._cpu_use(sha256)), interval_ns)
-        flags = (*conduct.conduct_flags(claim), *early, *late)
+        noticed = (*conduct.conduct_flags(conducted), *conduct.conduct_flags(claim))
+        flags = (*noticed, *early, *late)
         details = claim.details.model_dump(exclude_none=True)
         return CallOutcome(claim.ns, wall_ns, details, tiers, noise_ns, flags)
 
@@ -363,7 +366,15 @@ class Session:
             raise self._workers.failed(sha256, phase, error) from error
         return _Called(claim, wall_ns, noise_ns, tuple(early))
 
-    def _require_honest(self, claim: CallClaim, phase: Phase) -> None:
+    def _conduct(self, sha256: str, phase: Phase) -> Conduct:
+        """Asked on its own: caches are cold after a call, and looking takes milliseconds."""
+        answer = self._workers.ask_candidate(sha256, phase, "conduct", self._call_timeout_s())
+        try:
+            return read_claim(Conduct, answer)
+        except WireError as error:
+            raise self._workers.failed(sha256, phase, error) from error
+
+    def _require_honest(self, claim: Conduct, phase: Phase) -> None:
         reason = conduct.tampering(claim)
         if reason is not None:
             self._blame(Verdict.REJECT, phase, reason.code, reason.detail)

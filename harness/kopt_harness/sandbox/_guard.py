@@ -98,10 +98,12 @@ class Watch:
         """Which limit, and a sentence about it; None while all hold."""
         policy = self._policy
         pids, shared_bytes = self._members(self._pid), self._shared_bytes()
+        # Before their threads are counted, which takes long beside as many as a fork bomb makes.
+        if policy.processes and len(pids) > policy.processes:
+            return self._too_many(len(pids))
         use = measure(pids, shared_bytes)
         if policy.processes and use.threads > policy.processes:
-            text = f"it had {use.threads} processes and threads; the limit is {policy.processes}"
-            return {"limit": "process-limit", "detail": text}
+            return self._too_many(use.threads)
         if policy.memory_bytes and use.memory_bytes > policy.memory_bytes:
             exact = exact_memory_bytes(pids, shared_bytes)
             use = use._replace(memory_bytes=use.memory_bytes if exact is None else exact)
@@ -110,6 +112,10 @@ class Watch:
             text = f"it held {held} of memory; the limit is {limit}"
             return {"limit": "memory-limit", "detail": text}
         return self._machine(use) or self._disk()
+
+    def _too_many(self, count: int) -> dict[str, str]:
+        text = f"it had {count} processes and threads; the limit is {self._policy.processes}"
+        return {"limit": "process-limit", "detail": text}
 
     def _machine(self, use: Use) -> dict[str, str] | None:
         floor = self._policy.machine_floor_bytes

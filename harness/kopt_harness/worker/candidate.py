@@ -111,9 +111,12 @@ class Candidate:
             answer |= {"bad_output": str(error), "lazy_output": True}
         except BadOutputError as error:
             answer["bad_output"] = str(error)
-        conduct = self._conduct()
-        conduct["hooks"] += [f"{hook} after a call" for hook in call.hooks]
-        return self._answer(**answer, **conduct)
+        return self._answer(**answer, hooks=[f"{hook} after a call" for hook in call.hooks])
+
+    def conduct(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What candidate code has touched; asked after a call, when no clock runs any more."""
+        del request
+        return self._answer(**self._conduct())
 
     def watch(self, request: dict[str, Any]) -> dict[str, Any]:
         """Waits for ``quiet_s``, then says which outputs of the last call have changed since."""
@@ -181,7 +184,7 @@ def main() -> None:
     isolation = isolate_candidate()
     channel = Channel.from_fd(channel_fd)
     candidate = Candidate(channel, arena_fd, isolation)
-    names = ("open", "load", "call", "watch", "profile")
+    names = ("open", "load", "call", "conduct", "watch", "profile")
     serve(channel, {name: getattr(candidate, name) for name in names})
 
 

@@ -66,7 +66,7 @@ print('"done"')
 def test_a_fork_bomb_is_ended(run_program: RunProgram) -> None:
     """The user id's limit holds until the guard has seen it."""
     source = "import os, sys\nwhile True:\n    try: os.fork()\n    except OSError: pass\n"
-    ran = run_program(source, processes=60)
+    ran = run_program(source, processes=60, timeout_s=120)
     assert ran.status["limit"] == "process-limit"
     assert "the limit is 60" in ran.status["detail"]
     assert ran.status["gone"]

@@ -31,13 +31,10 @@ class SimulatedTimer:
         self._timestamp = device.timestamp
         sizes = secrets.SystemRandom().sample(range(1, _MAX_BLOCKS), 3)
         self._markers = Markers(*(Bracket(_MARKER, size) for size in sizes))
-        self._recording = False
 
     def flush(self) -> None:
-        """Persisting lines reset, then the L2 overwritten; records from the first time on."""
-        if not self._recording:
-            self._enable()
-            self._recording = True
+        """Persisting lines reset, then the L2 overwritten; records from then on."""
+        self._enable()
         if self.flush_bytes:
             cache = self._gpu.l2
             cache.persisting_limit = 0
