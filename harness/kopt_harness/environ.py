@@ -5,9 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import site
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["cuda_home", "cuda_visible_devices", "cxx", "kopt_root", "worker_environment"]
+__all__ = [
+    "cuda_home",
+    "cuda_visible_devices",
+    "cxx",
+    "kopt_root",
+    "without_private",
+    "worker_environment",
+]
 
 _PASSED = (
     "CC",
@@ -98,3 +106,9 @@ def worker_environment(home: Path) -> dict[str, str]:
         path.mkdir(parents=True, exist_ok=True)
         environment[name] = str(path)
     return environment
+
+
+def without_private(environment: Mapping[str, str]) -> dict[str, str]:
+    """What all workers of a session have in common: no folder of one of them."""
+    private = {"HOME", *_PRIVATE}
+    return {name: value for name, value in environment.items() if name not in private}

@@ -19,11 +19,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol
 
 import psutil
 
-__all__ = ["Completed", "Ending", "Worker", "kill_by_home", "read_status", "run", "start"]
+__all__ = [
+    "Completed",
+    "Ending",
+    "Process",
+    "Worker",
+    "kill_by_home",
+    "read_status",
+    "run",
+    "start",
+]
 
 _CHUNK_BYTES = 65536
 _POLL_S = 0.05
@@ -56,6 +65,30 @@ class Completed:
     def output(self) -> str:
         """Everything it printed: standard output, then standard error."""
         return "\n".join(part for part in (self.stdout, self.stderr) if part)
+
+
+class Process(Protocol):
+    """What is asked of a process that was started, by a fork or as a program."""
+
+    returncode: int | None
+
+    @property
+    def pid(self) -> int: ...  # noqa: D102
+
+    def has_ended(self) -> bool: ...  # noqa: D102
+
+    def send_signal(self, number: int, /) -> None: ...  # noqa: D102
+
+    def wait(self, timeout: float) -> int: ...  # noqa: D102
+
+
+class _Program(subprocess.Popen[bytes]):
+    def has_ended(self) -> bool:
+        """Whether it has ended; it stays a zombie, so that its group cannot be reused."""
+        if self.returncode is not None:
+            return True
+        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        return os.waitid(os.P_PID, self.pid, flags) is not None
 
 
 class _Capture:
@@ -121,7 +154,7 @@ def run(
     with tempfile.TemporaryFile() as source:
         source.write(stdin)
         source.seek(0)
-        process = subprocess.Popen(
+        process = _Program(
             command,
             stdin=source,
             stdout=subprocess.PIPE,
@@ -139,7 +172,7 @@ def run(
     try:
         ended = _follow(process, captures, started + timeout_s)
     finally:
-        if ask_first and not _has_ended(process):
+        if ask_first and not process.has_ended():
             process.send_signal(signal.SIGTERM)
             _wait(process, _END_S)
         _end(process)
@@ -172,13 +205,15 @@ def kill_by_home(home: Path) -> int:
     """Kills every process whose environment has this ``HOME``; returns how many.
 
     A worker's home is its own, so these are what it started, however far they went: into
-    another session, or orphaned by a parent that has ended.
+    another session, or orphaned by a parent that has ended. A forked worker, and what it
+    forks, has the home in its title.
     """
-    wanted = f"HOME={home}".encode()
+    wanted, title = f"HOME={home}".encode(), f"kopt worker {home}".encode()
     killed = 0
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+            named = (entry / "cmdline").read_bytes().split(b"\0")[0] == title
+            if named or wanted in (entry / "environ").read_bytes().split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
                 killed += 1
     return killed
@@ -200,7 +235,7 @@ class Ending(NamedTuple):
 class Worker:
     """A long-lived program in a session of its own; its output goes to a log file."""
 
-    def __init__(self, process: subprocess.Popen[bytes], status_fd: int | None = None) -> None:
+    def __init__(self, process: Process, status_fd: int | None = None) -> None:
         self._process = process
         self._status_fd = status_fd
         self._ending: Ending | None = None
@@ -212,7 +247,7 @@ class Worker:
 
     def ended(self) -> bool:
         """Whether it has ended by itself."""
-        return _has_ended(self._process)
+        return self._process.has_ended()
 
     def wait(self, timeout_s: float) -> bool:
         """Whether it ends by itself within a time."""
@@ -224,7 +259,7 @@ class Worker:
         A sandbox is asked to end first: only its guard can prove that nothing is left.
         """
         if self._ending is None:
-            known = _family(self._process.pid)
+            known = _family(self._process)
             if self._status_fd is not None and not self.ended():
                 with contextlib.suppress(ProcessLookupError):
                     self._process.send_signal(signal.SIGTERM)
@@ -270,7 +305,7 @@ def start(
             the worker closes it.
     """
     with log.open("ab") as sink:
-        process = subprocess.Popen(
+        process = _Program(
             tuple(str(part) for part in argv),
             stdin=subprocess.DEVNULL,
             stdout=sink,
@@ -283,15 +318,13 @@ def start(
     return Worker(process, status_fd)
 
 
-def _follow(
-    process: subprocess.Popen[bytes], captures: Mapping[IO[bytes], _Capture], deadline: float
-) -> bool:
+def _follow(process: Process, captures: Mapping[IO[bytes], _Capture], deadline: float) -> bool:
     """Read until the program ends (true) or its time does (false)."""
     with selectors.DefaultSelector() as selector:
         for stream in captures:
             os.set_blocking(stream.fileno(), False)
             selector.register(stream, selectors.EVENT_READ)
-        while not _has_ended(process):
+        while not process.has_ended():
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return False
@@ -307,16 +340,10 @@ def _follow(
     return True
 
 
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended; it stays a zombie, so that its process group cannot be reused."""
-    flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
-    return os.waitid(os.P_PID, process.pid, flags) is not None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: Process) -> None:
     """Kill what is left of its session and of its descendants, and reap it."""
     descendants: list[psutil.Process] = []
-    with contextlib.suppress(psutil.Error):
+    with contextlib.suppress(psutil.Error, ProcessLookupError):
         descendants = psutil.Process(process.pid).children(recursive=True)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -328,25 +355,25 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(_END_S)
 
 
-def _returncode(process: subprocess.Popen[bytes]) -> int:
+def _returncode(process: Process) -> int:
     return -signal.SIGKILL if process.returncode is None else process.returncode
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+def _wait(process: Process, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
-    while not _has_ended(process):
+    while not process.has_ended():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.001)
     return True
 
 
-def _family(pid: int) -> list[psutil.Process]:
+def _family(process: Process) -> list[psutil.Process]:
     """A process and all below it."""
     try:
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    except psutil.Error:
+        found = psutil.Process(process.pid)
+        return [found, *found.children(recursive=True)]
+    except (psutil.Error, ProcessLookupError):
         return []
 
 

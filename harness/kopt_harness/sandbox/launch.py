@@ -10,7 +10,14 @@ from pathlib import Path
 
 from ._identity import set_dumpable
 
-__all__ = ["WORKER_PREFIX", "command", "protected_paths", "search_paths", "shield"]
+__all__ = [
+    "WORKER_PREFIX",
+    "arguments",
+    "command",
+    "protected_paths",
+    "search_paths",
+    "shield",
+]
 
 WORKER_PREFIX = "kopt-worker-"
 """Folders of workers in the temporary folder begin with it."""
@@ -19,10 +26,22 @@ _FOLDERS = ("CUDA_HOME", "CUDA_PATH", "PYTHONUSERBASE")
 _PROGRAMS = ("CC", "CXX")
 
 
-def command(policy_fd: int, module: str, *arguments: object) -> list[str]:
+def command(policy_fd: int, module: str, *others: object) -> list[str]:
     """Runs a module in the sandbox of a policy (``Policy.to_file``)."""
-    words = ("-P", "-m", "kopt_harness.sandbox", policy_fd, os.getpid(), module, *arguments)
-    return [sys.executable, *map(str, words)]
+    words = arguments(policy_fd, os.getpid(), module, *others)
+    return [sys.executable, "-P", "-m", *words]
+
+
+def arguments(policy_fd: int, parent: object, module: str, *others: object) -> list[str]:
+    """The module that enters the sandbox of a policy, and what it is told.
+
+    Args:
+        policy_fd: Descriptor of ``Policy.to_file``.
+        parent: Process id of the process that starts it.
+        module: What runs in the sandbox.
+        others: Its arguments.
+    """
+    return ["kopt_harness.sandbox", *map(str, (policy_fd, parent, module, *others))]
 
 
 def search_paths(environment: Mapping[str, str]) -> tuple[str, ...]:

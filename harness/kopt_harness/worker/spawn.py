@@ -25,6 +25,7 @@ from kopt_harness.sandbox import Policy, default_memory_bytes, default_processes
 from kopt_harness.sandbox import launch as sandbox
 from kopt_harness.sandbox.processes import children, descendants
 
+from . import forkserver
 from .claims import plain_text
 from .wire import Channel, ChannelClosedError, ChannelTimeoutError, WireError
 
@@ -38,6 +39,11 @@ MODULES = {
 """Module that each kind of worker runs."""
 SANDBOXED = frozenset({"candidate"})
 """Kinds that run candidate code."""
+_FORKED = (
+    (MODULES["candidate"],),
+    (MODULES["judge"], MODULES["witness"]),
+)
+"""Modules that are loaded together, once, by a server that forks the workers which run them."""
 
 _MAX_LOG_BYTES = 1 << 20
 _MAX_PHASE_NS = 1 << 62
@@ -115,7 +121,7 @@ class WorkerClient:
                 )
                 self._worker = self._start_sandboxed(policy, variables)
             else:
-                argv = [sys.executable, "-P", "-m", MODULES[module], os.getpid(), *fds]
+                argv = [MODULES[module], forkserver.PARENT, *map(str, fds)]
                 self._worker = self._start(argv, variables, fds)
         self._channel = Channel(ours)
         self._pid: int | None = None
@@ -128,7 +134,10 @@ class WorkerClient:
         status, status_fd = os.pipe()
         policy_fd = policy._replace(status_fd=status_fd).to_file()
         try:
-            argv = sandbox.command(policy_fd, MODULES[self.module], os.getpid(), *policy.fds)
+            module = MODULES[self.module]
+            argv = sandbox.arguments(
+                policy_fd, forkserver.PARENT, module, forkserver.PARENT, *policy.fds
+            )
             fds = (*policy.fds, status_fd, policy_fd)
             return self._start(argv, variables, fds, status_fd=status)
         finally:
@@ -137,20 +146,26 @@ class WorkerClient:
 
     def _start(
         self,
-        argv: Sequence[object],
+        argv: Sequence[str],
         variables: Mapping[str, str],
         fds: tuple[int, ...],
         *,
         status_fd: int | None = None,
     ) -> proc.Worker:
-        return proc.start(
-            [str(word) for word in argv],
-            cwd=self._home,
-            env=variables,
-            pass_fds=fds,
-            log=self._log,
-            status_fd=status_fd,
-        )
+        """By a fork; as a program where the module is not the usual one, or nothing forks."""
+        where: dict[str, Any] = {
+            "cwd": self._home,
+            "env": variables,
+            "pass_fds": fds,
+            "log": self._log,
+        }
+        for modules in _FORKED:
+            if MODULES[self.module] in modules:
+                forked = forkserver.fork(modules, argv, **where)
+                if forked is not None:
+                    return proc.Worker(forked, status_fd)
+        words = [str(os.getpid()) if word == forkserver.PARENT else word for word in argv]
+        return proc.start([sys.executable, "-P", "-m", *words], **where, status_fd=status_fd)
 
     @property
     def pid(self) -> int:
