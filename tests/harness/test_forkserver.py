@@ -51,8 +51,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(code: Path) -> Iterator[ForkServer]:
     """One that has loaded little."""
     environment = dict(os.environ) | {"PYTHONPATH": f"{code}:{os.environ.get('PYTHONPATH', '')}"}
-    with (code / "server.log").open("ab") as log:
-        server = ForkServer(("json", "numpy"), environment, log)
+    server = ForkServer(("json", "numpy"), environment, code / "server.log")
     yield server
     server.close()
 
@@ -150,8 +149,8 @@ def test_its_id_is_not_used_again_before_it_is_reaped(start: Start) -> None:
 
 def test_workers_of_a_server_that_ends_are_seen_to_have_ended(code: Path, tmp_path: Path) -> None:
     """Those that it was still to fork, too; nothing waits for ever."""
+    server = ForkServer(("json",), dict(os.environ), tmp_path / "log")
     with (tmp_path / "log").open("ab") as log:
-        server = ForkServer(("json",), dict(os.environ), log)
         arguments = {"cwd": tmp_path, "env": {}, "pass_fds": (), "log": log}
         worker = server.fork(["said_by_worker", PARENT], **arguments)
     server.close()

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from kopt_harness import proc
 from kopt_harness.environ import without_private
 
 from ._forkserver import MAX_FDS, MAX_REQUEST_BYTES, PARENT
@@ -48,33 +49,27 @@ class _Reply:
 class ForkServer:
     """One server process; it ends with this one."""
 
-    def __init__(
-        self, modules: Sequence[str], environment: Mapping[str, str], log: IO[bytes]
-    ) -> None:
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         """Starts it; it can be asked to fork at once.
 
         Args:
             modules: What it loads.
             environment: Variables that may matter while modules are loaded.
-            log: Where it says why it could not load them.
+            log: File in which it says why it could not load them.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._owner = os.getpid()
         self._control = ours
         self._lock = threading.RLock()
         self._waiting: deque[_Reply] = deque()
         self._workers = 0
         words = ("-P", "-m", "kopt_harness.worker._forkserver", theirs.fileno(), ",".join(modules))
         with theirs:
-            self._process = subprocess.Popen(
+            self._process = proc.start(
                 [sys.executable, *map(str, words), "-" * _TITLE_BYTES],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env=dict(environment),
+                cwd=Path("/"),
+                env=environment,
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,
+                log=log,
             )
 
     @property
@@ -84,7 +79,7 @@ class ForkServer:
 
     def usable(self) -> bool:
         """Whether it is there."""
-        return self._process.poll() is None
+        return not self._process.ended()
 
     def fork(
         self,
@@ -156,10 +151,7 @@ class ForkServer:
     def close(self) -> None:
         """Ends it; its workers end with it."""
         self._control.close()
-        if self._owner != os.getpid():
-            return
-        self._process.kill()
-        self._process.wait()
+        self._process.end()
 
     def _ask(self, data: bytes, fds: Sequence[int]) -> _Reply:
         reply = _Reply()
@@ -266,7 +258,7 @@ def fork(
                 server = _servers.get(key)
                 if server is None:
                     _make_room()
-                    server = _servers[key] = ForkServer(modules, shared, sink)
+                    server = _servers[key] = ForkServer(modules, shared, log)
                 if not server.usable():
                     return None
             return server.fork(argv, cwd=cwd, env=env, pass_fds=pass_fds, log=sink)
