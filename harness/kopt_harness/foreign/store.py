@@ -1,9 +1,9 @@
 """Where imported results are kept: a journal of its own, apart from all runs.
 
-``artifacts/local/foreign/journal.jsonl`` is append-only. A result's key is its content without
-the name of its file, and which of equals in its file it is: importing a file again, or a copy
-of it from elsewhere, adds nothing. Nothing that judges, compares or promotes opens this
-journal, and no key in it is one that they ask for.
+``artifacts/local/foreign/journal.jsonl`` is append-only; a record has what one import found new
+in one file. A result's key is its content without the name of its file, and which of equals in
+its import it is: importing a file again, a longer version of it, or a copy from elsewhere, adds
+only what is new. Nothing that judges, compares or promotes opens this journal.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -38,7 +38,7 @@ def journal_path(local: Path) -> Path:
 
 
 def import_results(local: Path, results: Iterable[ForeignResult]) -> Imported:
-    """Adds the results that are not there yet; each is durable once it is written.
+    """Adds the results that are not there yet; those of a file are durable together.
 
     Args:
         local: ``Root.local``.
@@ -47,21 +47,24 @@ def import_results(local: Path, results: Iterable[ForeignResult]) -> Imported:
     Raises:
         UsageError: If another process is importing.
         InfraError: If the disk refuses; what was added before stays.
+        InvalidInputError: If the journal is damaged.
     """
-    added = known = 0
-    occurrences: Counter[tuple[str, str]] = Counter()
+    occurrences: Counter[str] = Counter()
+    new: dict[str, dict[str, Any]] = {}
+    known = 0
     with Journal(journal_path(local)) as journal:
+        there = {key for unit in journal.completed() for key in journal.get(unit) or ()}
         for result in results:
             content = _digest(result)
-            number = occurrences[result.place.file, content]
-            occurrences[result.place.file, content] += 1
-            key = f"foreign/{content}/{number}"
-            if journal.get(key) is None:
-                journal.put(key, result.model_dump(mode="json"))
-                added += 1
-            else:
+            key = f"{content}/{occurrences[content]}"
+            occurrences[content] += 1
+            if key in there:
                 known += 1
-    return Imported(added, known)
+            else:
+                new.setdefault(result.place.file, {})[key] = result.model_dump(mode="json")
+        for found in new.values():
+            journal.put(f"foreign/{next(iter(found))}", found)
+    return Imported(sum(map(len, new.values())), known)
 
 
 def imported_results(local: Path) -> tuple[ForeignResult, ...]:
@@ -71,8 +74,13 @@ def imported_results(local: Path) -> tuple[ForeignResult, ...]:
         InvalidInputError: If the journal is damaged or of another version.
     """
     path = journal_path(local)
+    records = read_journal(path)
     try:
-        return tuple(ForeignResult.model_validate(record.value) for record in read_journal(path))
+        return tuple(
+            ForeignResult.model_validate(value)
+            for record in records
+            for value in record.value.values()
+        )
     except ValidationError as error:
         raise InvalidInputError(
             f"{str(path)!r} has a record that is no foreign result",

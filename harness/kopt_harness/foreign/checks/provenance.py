@@ -24,10 +24,7 @@ def check(case: Case) -> Iterator[Finding]:
             yield Finding(
                 code=code,
                 severity=severity,
-                detail=(
-                    f"{len(found)} of {plural(len(timed), 'time')}, in {plural(files, 'file')}, "
-                    f"{what}"
-                ),
+                detail=(f"{len(found)} of {len(timed)} times, in {plural(files, 'file')}, {what}"),
                 evidence=tuple(str(result.place) for result in found),
                 figures={"results": len(found), "of": len(timed), "files": files},
             )

@@ -35,7 +35,13 @@ def _unchanged(case: Case) -> Iterator[Finding]:
     chosen.sort(key=lambda result: result.timestamp or "")
     for before, after in pairwise(chosen):
         source = after.source_sha256
-        if source is None or source != before.source_sha256 or not before.score or not after.score or before.score <= 0:
+        if (
+            source is None
+            or source != before.source_sha256
+            or not before.score
+            or not after.score
+            or before.score <= 0
+        ):
             continue
         gain = after.score / before.score
         if abs(gain - 1) <= SAME_SOURCE_APART or before.definition != after.definition:

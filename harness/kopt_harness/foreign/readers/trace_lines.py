@@ -23,8 +23,8 @@ class _TraceLines:
     suffixes = (".jsonl", ".json")
 
     def recognises(self, file: ResultFile) -> bool:
-        """JSON lines always; a JSON file where it is one trace."""
-        return file.path.suffix == ".jsonl" or _is_trace(file.value)
+        """JSON lines of which one at least is a trace; a JSON file where it is one."""
+        return any(_is_trace(_value(content)) for _, content in _lines(file))
 
     def read(self, file: ResultFile) -> FileRead:
         """A result of each line that has a solution."""
@@ -33,8 +33,7 @@ class _TraceLines:
         ignored = 0
         for line, content in _lines(file):
             try:
-                value = parse_json(content, "the line", "trace")
-                found = _result(file, line, value)
+                found = _result(file, line, parse_json(content, "the line", "trace"))
             except (EntryError, InvalidInputError) as error:
                 problems.append(file.problem(line, error))
                 continue
@@ -43,6 +42,13 @@ class _TraceLines:
             else:
                 results.append(found)
         return FileRead(tuple(results), tuple(problems), ignored)
+
+
+def _value(content: str) -> Any:
+    try:
+        return parse_json(content, "the line", "trace")
+    except InvalidInputError:
+        return None
 
 
 def _is_trace(value: Any) -> bool:
