@@ -21,6 +21,7 @@ DOCUMENTS = (
     "artifacts/README.md",
     "configs/README.md",
     "docs/architecture.md",
+    "docs/audit.md",
     "docs/calibration.md",
     "docs/isolation.md",
     "docs/judge.md",

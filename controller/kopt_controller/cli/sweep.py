@@ -85,6 +85,7 @@ def sweep(
     trials: TrialsOption = None,
 ) -> None:
     """Check a solution on every workload and compare it with the incumbent."""
+    from kopt_harness.files import write_output
     from kopt_harness.journal import Journal
     from kopt_harness.schema import Verdict
 
@@ -112,11 +113,9 @@ def sweep(
             results.append(result)
             documents.append(one.document(result, peers.get(resolved.name)))
     note(state, f"journal: {folder / 'journal.jsonl'}")
-    emit(
-        state,
-        documents[0] if solution is not None else {"sweeps": documents},
-        lambda console: _print(console, results),
-    )
+    whole = documents[0] if solution is not None else {"sweeps": documents}
+    write_output(folder / "result.json", json.dumps(whole, indent=1) + "\n")
+    emit(state, whole, lambda console: _print(console, results))
     raise typer.Exit(exit_code(Verdict.combine(r.evaluation.verdict for r in results)))
 
 
