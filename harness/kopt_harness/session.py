@@ -244,11 +244,11 @@ class Session:
             "timed": timed,
         }
         claim, wall_ns, noise_ns, early = self._timed_call(sha256, phase, fields, before)
-        conducted = self._conduct(sha256, phase)
         self._require_honest(claim, phase)
-        self._require_honest(conducted, phase)
         if claim.bad_output is not None:
             self._blame(Verdict.FAIL, phase, "bad-output", claim.bad_output)
+        conducted = self._conduct(sha256, phase)
+        self._require_honest(conducted, phase)
         before, start_ns = self._cpu_use(sha256), time.perf_counter_ns()
         tiers = self._verify(sha256, number, phase, full=full)
         interval_ns = time.perf_counter_ns() - start_ns
