@@ -165,6 +165,7 @@ def compare_baselines(
     setting: Setting,
     session: Session,
     ledger: Ledger,
+    *,
     evaluation: Evaluation,
     solution: Solution,
     baselines: Mapping[str, Solution],

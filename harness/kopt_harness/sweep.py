@@ -96,7 +96,13 @@ def sweep(
         if incumbent is not None and incumbent.sha256 != candidate.sha256:
             session.discard(incumbent.sha256)  # its memory is the baseline's
         measured = compare_baselines(
-            setting, session, ledger, evaluation, candidate, baselines, workloads
+            setting,
+            session,
+            ledger,
+            evaluation=evaluation,
+            solution=candidate,
+            baselines=baselines,
+            workloads=workloads,
         )
     finally:
         if own:

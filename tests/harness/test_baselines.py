@@ -331,7 +331,9 @@ def _root_with_peer(path: Path, source: str) -> Catalog:
     return Catalog(Root(path))
 
 
-def test_without_baselines_the_reference_latency_says_so(catalog, gdn_decode, make_solution) -> None:
+def test_without_baselines_the_reference_latency_says_so(
+    catalog, gdn_decode, make_solution
+) -> None:
     """Null, and how to have it measured."""
     fast, slow = make_solution("run = 1", name="fast"), make_solution("run = 2", name="slow")
     device = SimulatedDevice(latency_us=lambda s, _: 50.0 if s.name == "fast" else 100.0)

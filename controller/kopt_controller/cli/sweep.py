@@ -190,7 +190,7 @@ def sweep_document(result: SweepResult) -> dict[str, Any]:
     document = result.evaluation.document()
     for row in document["workloads"]:
         row["baselines"] = workload_medians(result, row["uuid"])
-        row |= reference_latency(result, row["uuid"])
+        row.update(reference_latency(result, row["uuid"]))
     first = next(iter(result.baselines.values()), None)
     return {
         **document,
