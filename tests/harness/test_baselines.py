@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kopt_controller.cli.sweep import _baseline_line, sweep_document
 from kopt_controller.simulated import SimulatedDevice, SimulatedHarness
 from kopt_controller.space import CatalogSpace
 from kopt_harness.baselines import (
@@ -123,6 +125,50 @@ def test_a_peer_calls_the_library_as_its_installed_version_allows(alias: str, na
     positional = [argument.id for argument in call.args if isinstance(argument, ast.Name)]
     expected = [name.replace("new_state", "state") for name in positional]
     assert parameters[: len(positional)] == expected
+
+
+INTERPRET = """
+import json, runpy, sys
+import torch
+entry, folder = sys.argv[1:]
+run = runpy.run_path(entry)["run"]
+inputs, reference = (runpy.run_path(f"{folder}/{n}.py") for n in ("inputs", "reference"))
+axes = {"batch_size": 2, "seq_len": 1, "num_q_heads": 4, "num_k_heads": 4, "num_v_heads": 8}
+found = {}
+for name, generator in inputs["GENERATORS"].items():
+    rng = torch.Generator().manual_seed(3)
+    drawn = generator.draw(axes | {"head_size": 128}, rng)
+    expected, actual = reference["precise"](*drawn.values()), run(*drawn.values())
+    found[name] = [
+        float((a.double() - e.double()).norm() / e.double().norm())
+        for a, e in zip(actual, expected)
+    ]
+print(json.dumps(found))
+"""
+
+
+def test_fla_has_the_semantics_of_the_operator() -> None:
+    """Under Triton's interpreter, on every generator: gates, layout, heads, scale, no state.
+
+    The interpreter cuts off where hardware rounds to bfloat16, so outputs get 2^-7.
+    """
+    if importlib.util.find_spec("fla") is None:
+        pytest.skip("fla-core is not installed")
+    folder = CATALOG.folder(CATALOG.resolve("gdn_decode"))
+    entry = folder / "peers" / "fla" / "solution" / "python" / "kernel.py"
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", INTERPRET, entry, folder],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert len(found) >= 9
+    for name, (output, state) in found.items():
+        assert output <= 2**-7, name
+        assert state <= 1e-5, name
 
 
 @pytest.mark.parametrize("alias", ALIASES)
@@ -277,6 +323,21 @@ def test_retained_evidence_has_the_baselines(swept: SweepResult) -> None:
         assert row["reference_latency_ms"] == row["baselines"][REFERENCE] / 1e3
         assert "reference_latency_reason" not in row
     assert document["incumbent"]["name"] == "torch-vectorized"
+
+
+def test_result_files_have_the_baselines(swept: SweepResult) -> None:
+    """The document of a sweep: by workload, over all, and a line for a person."""
+    document = sweep_document(swept)
+    assert document["baseline"]["a"]["name"] == REFERENCE
+    assert set(document["baselines"]) == {REFERENCE, "cpp-recurrent"}
+    assert document["best_baseline"]["ratio"] > 0
+    for row in document["workloads"]:
+        assert set(row["baselines"]) == set(document["baselines"])
+        assert row["reference_latency_ms"] > 0
+    found = document["baselines"][REFERENCE]
+    line = _baseline_line(REFERENCE, found)
+    assert f"{found['ratio']:.3f}" in line
+    assert json.loads(json.dumps(document, allow_nan=False))["complete"]
 
 
 def test_a_slow_reference_is_null_with_a_reason(
