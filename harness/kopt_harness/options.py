@@ -19,6 +19,8 @@ class MeasureOptions(Model):
     generators; a check of a few workloads takes one of every generator on each."""
     seed: int | None = Field(default=None, ge=0, lt=1 << 63)
     """A fixed public seed, for debugging only: such results cannot promote."""
+    baselines: tuple[str, ...] = ()
+    """Peers that a sweep times beside the candidate, paired; every definition must have them."""
     workers: int = Field(default=1, ge=1)
     """Ceiling of worker pairs that check at the same time."""
     timer: Timer | None = None

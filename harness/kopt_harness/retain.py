@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .atomic import write_atomic
+from .baselines import baselines_document, reference_latency, workload_medians
 from .errors import InvalidInputError
 from .schema import SCHEMA_VERSION, Comparison, Solution, SweepResult
 
@@ -70,14 +71,14 @@ def summarise(
                 "axes": workload.axes,
                 "median_us": workload.b_median_us,
                 "floor_us": floors_us.get(workload.uuid),
-                "baselines": {},
+                "baselines": workload_medians(sweep, workload.uuid),
+                **reference_latency(sweep, workload.uuid),
             }
             for workload in comparison.workloads
         ],
         "mean_us": comparison.b_mean_us,
         "incumbent": _incumbent(comparison),
-        "baselines": {},
-        "best_baseline": None,
+        **baselines_document(sweep),
         "limits": limits,
     }
 

@@ -13,12 +13,14 @@ from queue import Empty, SimpleQueue
 
 import psutil
 
+from kopt_harness.baselines import compare_baselines, find_baselines
 from kopt_harness.compare import Pair, compare_pair
 from kopt_harness.evaluate import MAX_DEATHS, Progress, conclude, evaluate, in_force
 from kopt_harness.layout import Arena
 from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
 from kopt_harness.schema import (
+    Comparison,
     Evaluation,
     Solution,
     SweepResult,
@@ -51,16 +53,18 @@ def sweep(
     Args:
         setting: catalog, target and options.
         candidate: what is swept.
-        incumbent: what it is compared with; None checks only.
+        incumbent: what it is compared with; None checks, and times baselines only.
         workloads: all of the definition, for a sweep that can promote.
         ledger: completed units.
         session: a warm one whose arena fits; one is opened by default.
         progress: called after each checked workload.
     """
     definition = setting.catalog.resolve(candidate.definition)
+    baselines = find_baselines(setting, definition)
     own = session is None
     session = session or Session(setting, definition, workloads)
     pair: Pair | None = None
+    comparison: Comparison | None = None
     try:
         # A promotion rests on inputs that no call before it has seen.
         session.renew()
@@ -80,16 +84,36 @@ def sweep(
                 stress_sets=setting.options.sweep_stress_sets,
             )
         complete = len(evaluation.workloads) == len(workloads)
-        if evaluation.verdict != Verdict.PASS or incumbent is None:
+        if evaluation.verdict != Verdict.PASS or (incumbent is None and not baselines):
             return SweepResult(evaluation=evaluation, comparison=None, complete=complete)
-        pair = pair or Pair.of(setting, session, ledger, incumbent, candidate)
-        comparison = compare_pair(pair, workloads)
-        evaluation = with_pair(evaluation, pair)
-        complete = complete and all(len(pair.blocks.get(w.uuid, ())) >= 2 for w in workloads)
+        if incumbent is not None:
+            pair = pair or Pair.of(setting, session, ledger, incumbent, candidate)
+            comparison = compare_pair(pair, workloads)
+            evaluation = with_pair(evaluation, pair)
+            complete = complete and all(len(pair.blocks.get(w.uuid, ())) >= 2 for w in workloads)
+        if not baselines or evaluation.verdict != Verdict.PASS:
+            return SweepResult(evaluation=evaluation, comparison=comparison, complete=complete)
+        if incumbent is not None and incumbent.sha256 != candidate.sha256:
+            session.discard(incumbent.sha256)  # its memory is the baseline's
+        measured = compare_baselines(
+            setting,
+            session,
+            ledger,
+            evaluation=evaluation,
+            solution=candidate,
+            baselines=baselines,
+            workloads=workloads,
+        )
     finally:
         if own:
             session.close()
-    return SweepResult(evaluation=evaluation, comparison=comparison, complete=complete)
+    return SweepResult(
+        evaluation=measured.evaluation,
+        comparison=comparison,
+        complete=complete,
+        baselines=measured.comparisons,
+        best_baseline=measured.best,
+    )
 
 
 def admitted_workers(setting: Setting, workloads: Sequence[Workload], solution: Solution) -> int:

@@ -40,17 +40,16 @@ def good(warm: Session, setting: Setting, workloads: list[Workload], make_soluti
     return solution.sha256
 
 
-def workers() -> dict[int, str]:
-    """Judges and candidates below this process, by process id."""
+def workers() -> dict[int, Path]:
+    """HOME of the judges and candidates below this process, by process id."""
     found = {}
     for child in psutil.Process().children(recursive=True):
         try:
-            words = child.cmdline()
-        except psutil.Error:
+            title = child.cmdline()[0]
+        except (psutil.Error, IndexError):
             continue
-        names = [word for word in words if word.startswith("kopt_harness.worker.")]
-        if names:
-            found[child.pid] = names[0].rpartition(".")[2]
+        if title.startswith("kopt worker "):
+            found[child.pid] = Path(title.removeprefix("kopt worker "))
     return found
 
 
@@ -72,13 +71,12 @@ def test_closing_ends_every_worker_and_removes_its_folder(
     with Session(setting, gdn_decode, workloads) as session:
         session.bind(workloads[0])
         session.open(solution, build(setting, solution).path)
-        mine = {pid: name for pid, name in workers().items() if pid not in before}
-        assert sorted(mine.values()) == ["candidate", "judge"]
-        homes = {pid: Path(psutil.Process(pid).environ()["HOME"]) for pid in mine}
-        assert len(set(homes.values())) == 2
+        homes = {pid: home for pid, home in workers().items() if pid not in before}
+        kinds = sorted(home.parent.name.split("-")[2] for home in homes.values())
+        assert kinds == ["candidate", "judge"]
         assert all(home.is_dir() for home in homes.values())
     assert workers() == before
-    assert not any(psutil.pid_exists(pid) for pid in mine)
+    assert not any(psutil.pid_exists(pid) for pid in homes)
     assert not any(home.exists() for home in homes.values())
     session.close()
 

@@ -77,7 +77,8 @@ def sweep(
         bool, typer.Option("--correctness-only", help="No timing: a correctness gate for CI.")
     ] = False,
     baseline: Annotated[
-        str | None, typer.Option("--baseline", metavar="NAME", help="A peer to compare with too.")
+        list[str] | None,
+        typer.Option("--baseline", metavar="NAME", help="Time a peer, paired; may be repeated."),
     ] = None,
     target: TargetOption = None,
     workload: WorkloadOption = None,
@@ -85,6 +86,7 @@ def sweep(
     trials: TrialsOption = None,
 ) -> None:
     """Check a solution on every workload and compare it with the incumbent."""
+    from kopt_harness.baselines import find_baselines
     from kopt_harness.files import write_output
     from kopt_harness.journal import Journal
     from kopt_harness.schema import Verdict
@@ -94,11 +96,14 @@ def sweep(
     state = state_of(ctx)
     if executor != "local":
         raise UnavailableError(f"the executor {executor!r} is not here", hint="use local")
-    options = measure_options(state, trials=trials, seed=seed, workers=workers)
+    if baseline and correctness_only:
+        raise UsageError("--correctness-only times nothing, --baseline does", hint="drop one")
+    names = [] if correctness_only else baseline
+    options = measure_options(state, trials=trials, seed=seed, workers=workers, baselines=names)
     setting = open_setting(state, target, options)
     chosen = _solutions(state, setting, solution, definition)
-    # Found before anything is measured: a sweep may take hours.
-    peers = {d.name: _peer(state, d, baseline) for d, _ in chosen} if baseline else {}
+    for resolved, _ in chosen:
+        find_baselines(setting, resolved)  # before anything is measured: a sweep may take hours
     folder = out_dir or state.root.local / "sweeps" / f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     _require_fresh(folder, resume=resume)
     documents: list[dict[str, Any]] = []
@@ -111,7 +116,7 @@ def sweep(
             one = _Sweep(state, setting, resolved, packed, workloads, ledger)
             result = one.run(timed=not correctness_only, retries=RETRIES if retry else 0)
             results.append(result)
-            documents.append(one.document(result, peers.get(resolved.name)))
+            documents.append(sweep_document(result))
     note(state, f"journal: {folder / 'journal.jsonl'}")
     whole = documents[0] if solution is not None else {"sweeps": documents}
     write_output(folder / "result.json", json.dumps(whole, indent=1) + "\n")
@@ -176,24 +181,23 @@ class _Sweep:
                     note(self._state, f"the machine failed: {error.message}; trying again")
         raise AssertionError("the last try returns or raises")
 
-    def document(self, result: SweepResult, peer: Solution | None) -> dict[str, Any]:
-        """The sweep, with the comparisons beside the verdicts."""
-        return {
-            **result.evaluation.document(),
-            "complete": result.complete,
-            "comparison": result.comparison and result.comparison.document(),
-            "baseline": None if peer is None else self._against(result, peer),
-        }
 
-    def _against(self, result: SweepResult, peer: Solution) -> dict[str, Any] | None:
-        from kopt_harness.compare import Pair, compare_pair
-        from kopt_harness.session import Session
+def sweep_document(result: SweepResult) -> dict[str, Any]:
+    """The sweep, with the comparisons beside the verdicts."""
+    from kopt_harness.baselines import baselines_document, reference_latency, workload_medians
 
-        if result.evaluation.verdict.value != "pass":
-            return None
-        with Session(self._setting, self._definition, self._workloads) as session:
-            pair = Pair.of(self._setting, session, self._ledger, peer, self._solution)
-            return compare_pair(pair, self._workloads).document()
+    document = result.evaluation.document()
+    for row in document["workloads"]:
+        row["baselines"] = workload_medians(result, row["uuid"])
+        row.update(reference_latency(result, row["uuid"]))
+    first = next(iter(result.baselines.values()), None)
+    return {
+        **document,
+        "complete": result.complete,
+        "comparison": result.comparison and result.comparison.document(),
+        "baseline": first and first.document(),
+        **baselines_document(result),
+    }
 
 
 def _advance(update: Callable[[int], None], count: Any) -> Callable[[Any, Any], None]:
@@ -224,17 +228,9 @@ def _solutions(
 
 def _peer(state: AppState, definition: Definition, name: str) -> Solution:
     """The solution of ``--baseline``."""
-    from kopt_harness.pack import pack
+    from kopt_harness.baselines import find_baseline
 
-    folder = state.catalog.folder(definition)
-    places = [folder / kind / name for kind in ("peers", "solutions")]
-    found = next((place for place in places if place.is_dir()), None)
-    if found is None:
-        names = sorted(p.name for place in places for p in place.parent.glob("*/"))
-        raise NotFoundError(
-            f"{definition.kopt.alias} has no baseline {name!r}", hint=f"one of {', '.join(names)}"
-        )
-    return pack(found, known=state.catalog).solution
+    return find_baseline(state.catalog, definition, name)
 
 
 def _require_fresh(folder: Path, *, resume: bool) -> None:
@@ -248,7 +244,20 @@ def _require_fresh(folder: Path, *, resume: bool) -> None:
 
 
 def _print(console: Console, results: list[SweepResult]) -> None:
+    from kopt_harness.baselines import baselines_document
+
     for result in results:
         print_evaluation(console, result.evaluation)
         if result.comparison is not None:
             print_comparison(console, result.comparison)
+        for name, each in baselines_document(result)["baselines"].items():
+            console.print(_baseline_line(name, each), soft_wrap=True)
+
+
+def _baseline_line(name: str, found: dict[str, Any]) -> str:
+    """The ratio as people say it: how many times as long the baseline takes."""
+    if found["ratio"] is None:
+        return f"baseline {name}: not timed: {found['reason']}"
+    lo, hi = found["ci"]
+    text = f"baseline {name}: {found['ratio']:.3f} [{lo:.3f}, {hi:.3f}] times the mean latency"
+    return text + (f"; {found['reason']}" if found["reason"] else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ._base import SCHEMA_VERSION, Model
 from .build import Artefact, BuildResult
 from .compare import (
+    BestBaseline,
     Comparison,
     ComparisonDecision,
     GateResult,
@@ -45,6 +46,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "Artefact",
     "Axis",
+    "BestBaseline",
     "BuildResult",
     "BuildSpec",
     "CacheState",

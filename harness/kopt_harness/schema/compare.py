@@ -66,6 +66,20 @@ class GateResult(Model):
     reason: Reason
 
 
+class BestBaseline(Model):
+    """The fastest peer of each workload, as if one solution chose among them."""
+
+    ratio: float | None
+    """Its mean latency over that of the solution; above 1, the solution is faster."""
+    ci: tuple[float, float] | None
+    per_workload_min: float | None
+    """The least ratio of a single workload."""
+    reason: str = ""
+    """Why these are null; empty otherwise."""
+    fastest: dict[str, str] = {}
+    """Name of the peer by workload uuid."""
+
+
 class SweepResult(Model):
     """A candidate against the incumbent on every workload."""
 
@@ -73,3 +87,7 @@ class SweepResult(Model):
     comparison: Comparison | None
     complete: bool
     """Whether every workload has a verdict and, where timed, a timing of both solutions."""
+    baselines: dict[str, Comparison] = {}
+    """By name of the baseline, which is A; B is the candidate."""
+    best_baseline: BestBaseline | None = None
+    """Null where no peer was timed; the reference is none."""

@@ -6,6 +6,7 @@ carries a flag. Files are kept from candidate code by the sandbox; this hook nam
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -21,6 +22,15 @@ LIBRARIES = frozenset(
     }
 )  # fmt: skip
 """Packages that ship whole operators of this field."""
+
+_MODULES_OF = {
+    "fla_core": "fla",
+    "flash_linear_attention": "fla",
+    "flashinfer_python": "flashinfer",
+    "sgl_deep_gemm": "deep_gemm",
+    "sglang_kernel": "sgl_kernel",
+}
+"""Modules of distributions that are called otherwise."""
 
 _ANSWERS = frozenset({"inputs", "kernels", "reference", "sota", "solution_reference"})
 
@@ -44,9 +54,15 @@ class _Refusal(MetaPathFinder):
 
 def install_import_hook(dependencies: Sequence[str]) -> None:
     """Refuses imports from now on, except of declared dependencies."""
-    named = {name.partition("==")[0].partition(">")[0].replace("-", "_") for name in dependencies}
-    expanded = named | {name.removesuffix("_python") for name in named}
+    named = {_distribution(requirement) for requirement in dependencies}
+    expanded = named | {_MODULES_OF[name] for name in named & set(_MODULES_OF)}
     sys.meta_path.insert(0, _Refusal(frozenset(expanded)))
+
+
+def _distribution(requirement: str) -> str:
+    """Normalised name at the beginning of a requirement such as ``fla-core==0.6.0``."""
+    name = re.split(r"[^A-Za-z0-9._-]", requirement.strip(), maxsplit=1)[0]
+    return re.sub(r"[-_.]+", "_", name).lower()
 
 
 def libraries_in_use() -> list[str]:

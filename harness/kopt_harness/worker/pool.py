@@ -76,6 +76,9 @@ class Pool:
         """Goes to another workload, and to the sets that it has."""
         self.sets = self._by_workload.setdefault(uuid, [])
         self._axes = self._definition.bind(axes)
+        follow = getattr(self._inputs, "bind", None)
+        if follow is not None:  # inputs that were exported differ by workload, not by axes alone
+            follow(uuid)
         names = self._definition.kopt.static_inputs
         shapes = {s.name: s.shape for s in self._definition.input_shapes(axes)}
         key = tuple(shapes[name] for name in names)
