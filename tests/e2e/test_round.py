@@ -203,7 +203,8 @@ def kill_at(scratch: Scratch, child: subprocess.Popen[str], count: int) -> Kille
     _, alive = psutil.wait_procs(below, timeout=10)
     assert not [process.pid for process in alive]
     data = scratch.journal.read_bytes()
-    names = {w.rpartition(".")[2] for w in words if w.startswith("kopt_harness.worker.")}
+    folders = [Path(w).parent.name for w in words if w.startswith("kopt worker ")]
+    names = {folder.split("-")[2] for folder in folders}  # kopt-worker-<kind>-<random>
     return Killed(data[: data.rfind(b"\n") + 1], frozenset(names))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -272,16 +271,10 @@ def small_weights(definition: Definition) -> dict[str, torch.Tensor]:
     }
 
 
-def test_varying_a_decoding_step_costs_less_than_the_copy_of_its_state() -> None:
-    """At the largest batch; the best of several, because machines are shared."""
+def test_varying_a_decoding_step_touches_little_of_its_state() -> None:
+    """It comes before every timed call: one sequence of 64, and no more, is written."""
     drawn = draw("gdn_decode_qk4_v8_d128_k_last", "typical", {"batch_size": 64})
-    target = torch.empty_like(drawn.values["state"])
-    copies, calls = [], []
-    for _ in range(10):
-        start = time.perf_counter_ns()
-        target.copy_(drawn.values["state"])
-        copies.append(time.perf_counter_ns() - start)
-        start = time.perf_counter_ns()
-        drawn.vary()
-        calls.append(time.perf_counter_ns() - start)
-    assert min(calls) < min(copies)
+    before = drawn.values["state"].clone()
+    drawn.vary()
+    changed = (drawn.values["state"] != before).flatten(1).any(1)
+    assert int(changed.sum()) == 1
