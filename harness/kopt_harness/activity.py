@@ -13,11 +13,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["CpuUse", "busy_ns", "cpu_use"]
+__all__ = ["CpuUse", "busy_ns", "cpu_use", "last_processors"]
 
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _OF_ENDED_CHILDREN = slice(13, 15)
 """Fields of /proc/PID/stat behind the name: user and system time of children waited for."""
+_PROCESSOR = 36
+"""The field with the processor on which a thread ran last."""
 
 CpuUse = dict[int, int]
 """Processor time in nanoseconds by process id; that of ended children under its negative."""
@@ -34,6 +36,16 @@ def cpu_use(processes: Iterable[int]) -> CpuUse:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             found[-pid] = _TICK_NS * sum(map(int, fields[_OF_ENDED_CHILDREN]))
     return found
+
+
+def last_processors(processes: Iterable[int]) -> list[int]:
+    """Processors on which threads of some processes ran last, in order."""
+    found = set()
+    for pid in processes:
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+            with suppress(OSError, ValueError, IndexError):
+                found.add(int(stat.read_text().rpartition(")")[2].split()[_PROCESSOR]))
+    return sorted(found)
 
 
 def busy_ns(before: CpuUse, after: CpuUse) -> int:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from kopt_harness import conduct
-from kopt_harness.activity import CpuUse, busy_ns, cpu_use
+from kopt_harness.activity import CpuUse, busy_ns, cpu_use, last_processors
 from kopt_harness.layout import Arena
 from kopt_harness.outcome import CallOutcome, CandidateFailedError
 from kopt_harness.pools import PoolMemory
@@ -345,13 +345,18 @@ class Session:
             client.send("call", **fields)
             if fields["timed"]:
                 client.answer(timeout_s=timeout_s, expect="flushed")
-                if flush_ns := self._workers.flush_cpu_ns:
-                    used_ns = busy_ns(idle, self._cpu_use(sha256))
-                    early += conduct.early_activity(used_ns, flush_ns)
+                processes = client.processes()
                 asked_ns = time.perf_counter_ns()
-                written = self._workers.ask_judge("complete")["early_writes"]
-                noise_ns = time.perf_counter_ns() - asked_ns
-                if written:
+                completed = self._workers.ask_judge(
+                    "complete",
+                    flush_bytes=self.flush_bytes,
+                    processors=last_processors(processes),
+                )
+                noise_ns = time.perf_counter_ns() - asked_ns - completed["flush_ns"]
+                if self._workers.flush_cpu_ns is not None:
+                    used_ns = busy_ns(idle, cpu_use(processes))
+                    early += conduct.early_activity(used_ns, self._workers.flush_cpu_ns)
+                if written := completed["early_writes"]:
                     self._workers.discard(sha256)  # it waits for a word that will not come
                     detail = f"wrote to {', '.join(written)} before it was called"
                     self._blame(Verdict.REJECT, phase, "early-write", detail)

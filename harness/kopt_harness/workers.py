@@ -63,8 +63,8 @@ class Workers:
         """What was in force in judge and candidate."""
         self.flush_bytes = 0
         """Written before each timed call."""
-        self.flush_cpu_ns = 0
-        """Processor time that this takes; 0 where it was not measured."""
+        self.flush_cpu_ns: int | None = None
+        """Processor time that this takes a candidate; None where that was not measured."""
 
     def close(self) -> None:
         """Ends all of them."""
@@ -134,7 +134,7 @@ class Workers:
         self.flush_bytes = opened["flush_bytes"]
         flush_cpu_ns = opened.get("flush_cpu_ns")
         if isinstance(flush_cpu_ns, int):
-            self.flush_cpu_ns = max(self.flush_cpu_ns, flush_cpu_ns)
+            self.flush_cpu_ns = max(self.flush_cpu_ns or 0, flush_cpu_ns)
         self._load(solution.sha256, build_path)
 
     def discard(self, sha256: str) -> None:

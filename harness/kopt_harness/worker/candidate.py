@@ -83,7 +83,7 @@ class Candidate:
         """One call on what the judge has put into the arena; timed or not.
 
         A timed call first sends ``flushed`` and waits for ``go``: only then are the inputs
-        complete, and the orchestrator's clock runs.
+        complete, and the orchestrator's clock runs. On a CPU the judge flushes in between.
         """
         self._last = None
         call = self._bind(request)
@@ -132,10 +132,12 @@ class Candidate:
             found = run_profiler(request["profiler"], call, self._device)
         return self._answer(**found)
 
-    def _flush_cpu_ns(self) -> int:
+    def _flush_cpu_ns(self) -> int | None:
         """Processor time of a flush, before candidate code can add to it."""
         if self._device.torch_device != "cpu":
-            return 0  # a GPU's timer begins to record at its first flush, and no profiler after it
+            return (
+                None  # a GPU's timer begins to record at its first flush, and no profiler after it
+            )
         times = []
         for _ in range(3):
             start_ns = time.process_time_ns()

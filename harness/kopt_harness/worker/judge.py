@@ -150,17 +150,20 @@ class Judge:
         return self._answer(scalars=scalars)
 
     def complete(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Writes the inputs that were held back, last thing before a timed call.
+        """Evicts caches, and last of all writes the inputs that were held back.
 
         What was computed before is wrong now; outputs that are poisoned no more are named.
         """
-        del request
+        start_ns = time.perf_counter_ns()
+        with self._phases("flush"):
+            self._device.evict(request["flush_bytes"], request["processors"])
+        flush_ns = time.perf_counter_ns() - start_ns
         with self._phases("refill"):
             early = self._changed_since(self._seal)
             for name, value in self._held.items():
                 self._tensor(name).copy_(value)
             self._device.synchronize()
-        return self._answer(early_writes=early)
+        return self._answer(early_writes=early, flush_ns=flush_ns)
 
     def verify(self, request: dict[str, Any]) -> dict[str, Any]:
         """Compares what a call has left in the arena.

@@ -27,7 +27,7 @@ class Timer(Protocol):
     """Measures one call at a time."""
 
     flush_bytes: int
-    """Written by ``flush``; 0 where the cache is left warm."""
+    """Written before each call, on a CPU by the judge; 0 where the cache is left warm."""
 
     def flush(self) -> None:
         """Brings caches into the declared state and waits until that is done."""

@@ -1,9 +1,11 @@
-"""Wall time of a call by the monotonic clock, after evicting caches by writing.
+"""Wall time of a call by the monotonic clock, after the judge has evicted caches by writing.
 
-``cold`` writes twice the last-level cache, but at most ``MAX_FLUSH_BYTES``: virtual
-machines report the host's last-level cache (hundreds of MB, shared with other guests),
-and writing twice that for each call would take longer than the call. Above the cap the
-private caches are evicted and the last-level cache partly; the bytes written are recorded.
+The judge does it, on the processors that the solution has used: a buffer in the solution's
+own process could be exchanged for a smaller one. ``cold`` writes twice the last-level cache,
+but at most ``MAX_FLUSH_BYTES``: virtual machines report the host's last-level cache (hundreds
+of MB, shared with other guests), and writing twice that for each call would take longer than
+the call. Above the cap the private caches are evicted and the last-level cache partly; the
+bytes written are recorded.
 """
 
 from __future__ import annotations
@@ -24,17 +26,10 @@ class CpuTimer:
     """Made, and its clock bound, before candidate code is loaded."""
 
     def __init__(self, flush_bytes: int) -> None:
-        import torch
-
         self.flush_bytes = flush_bytes
-        # Bound here, before candidate code can replace the method of the class.
-        self._fill = torch.zeros(flush_bytes // 8, dtype=torch.int64).fill_
-        self._turn = 0
 
     def flush(self) -> None:
-        """Writes the buffer."""
-        self._turn += 1
-        self._fill(self._turn)
+        """Nothing: see above."""
 
     def measure(self, call: Any) -> Sample:
         """Wall time of ``call.run()``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -14,6 +15,8 @@ from kopt_harness.worker.fingerprint import checksums, totals
 
 __all__ = ["CpuDevice", "create"]
 
+_PRIVATE_BYTES = 8 << 20
+"""Twice what any processor of today has in caches of its own."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -24,6 +27,8 @@ class CpuDevice:
 
     def __init__(self) -> None:
         self._map: mmap.mmap | None = None
+        self._scrap = mmap.mmap(-1, mmap.PAGESIZE)
+        self._turn = 0
         self._slots: dict[str, Slot] = {}
 
     def create(self, arena: Arena, fd: int) -> dict[str, Any]:
@@ -71,6 +76,25 @@ class CpuDevice:
     def read_fingerprint(self, handle: Any) -> list[int]:
         """The sums."""
         return totals(handle)
+
+    def evict(self, nbytes: int, processors: Sequence[int]) -> None:
+        """Writes a buffer piece by piece, on one processor after the other."""
+        if not nbytes:
+            return
+        allowed = os.sched_getaffinity(0)
+        places = sorted(allowed.intersection(processors)) or sorted(allowed)[:1]
+        share = max(_PRIVATE_BYTES, nbytes // len(places))
+        if len(self._scrap) < max(nbytes, share):
+            self._scrap = mmap.mmap(-1, max(nbytes, share))
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._scrap))
+        self._turn = (self._turn + 1) % 256
+        try:
+            for number, place in enumerate(places):
+                os.sched_setaffinity(0, {place})
+                offset = number * share if (number + 1) * share <= len(self._scrap) else 0
+                ctypes.memset(start + offset, self._turn, share)
+        finally:
+            os.sched_setaffinity(0, allowed)
 
     def free_bytes(self) -> int | None:
         """It is the host's."""

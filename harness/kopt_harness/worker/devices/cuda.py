@@ -99,6 +99,9 @@ class CudaDevice:
         """The sums."""
         return totals(handle)
 
+    def evict(self, nbytes: int, processors: Sequence[int]) -> None:
+        """The timer does it, in the stream of the call."""
+
     def free_bytes(self) -> int | None:
         """As the driver counts it over all processes, and what PyTorch keeps in this one."""
         import torch

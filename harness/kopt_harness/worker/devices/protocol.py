@@ -46,6 +46,13 @@ class Device(Protocol):
         """The checksums, after ``synchronize``."""
         ...
 
+    def evict(self, nbytes: int, processors: Sequence[int]) -> None:
+        """Writes so much that caches which these processors use hold nothing from before.
+
+        Nothing where the timer does it, in the stream of the call.
+        """
+        ...
+
     def free_bytes(self) -> int | None:
         """Free memory of the device, whoever uses the rest, and this process's own reserve.
 

@@ -30,6 +30,9 @@ class SimulatedDevice(CpuDevice):
         launch(lambda: sums.extend(checksums(samples)), name="kopt_fingerprint", ns=500)
         return sums
 
+    def evict(self, nbytes: int, processors: Sequence[int]) -> None:
+        """The timer does it, in the stream of the call."""
+
     def free_bytes(self) -> int | None:
         """As its driver counts it."""
         return self._gpu.memory.free_bytes()
