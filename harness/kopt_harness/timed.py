@@ -23,7 +23,8 @@ __all__ = ["TimedCalls"]
 MOVES_S = 2.0
 """Wall time after which no further tensor is moved alone."""
 FRESH_CALLS = 4
-"""Calls on new contents that must all be slow before it is held against a solution."""
+"""Calls on new contents, or at new addresses, that must all be slow, beside others that are not,
+before it is held against a solution."""
 MAX_NOISE_NS = 5_000_000
 """At most so much: a solution can make a machine busy as well."""
 NOISE_FACTOR = 4
@@ -46,6 +47,7 @@ class TimedCalls:
         self._raised: dict[str, list[Flag]] = {}
         self._known_ns: dict[str, list[int]] = {}
         self._fresh_ns: dict[str, list[int]] = {}
+        self._again_ns: dict[str, list[int]] = {}
         self._moved_ns: dict[str, list[int]] = {}
         self._moved_sets: dict[str, list[dict[str, int]]] = {}
         self._timed_sets: dict[str, list[dict[str, int]]] = {}
@@ -115,6 +117,11 @@ class TimedCalls:
             if position >= len(shifts) and time.monotonic() > deadline:
                 break
             self._moved_call(sha256, moved)
+        tries = 0
+        while self._pointer_bound(sha256) and tries < FRESH_CALLS:
+            tries += 1
+            self._known_call(sha256)
+            self._moved_call(sha256, self._session.random_shifts(some=False))
 
     def require_possible(self, sha256: str) -> None:
         """Believes no time that clock and bandwidth contradict alike.
@@ -190,12 +197,11 @@ class TimedCalls:
 
     def flags(self, sha256: str) -> tuple[Flag, ...]:
         """What bars a promotion although every answer was right."""
-        timed_ns, moved_ns = self._claims_ns.get(sha256, []), self._moved_ns.get(sha256, [])
         found = [
             self._wall_disagrees(sha256),
             self._below_floor(sha256),
             self._content_bound(sha256),
-            crosscheck.pointer_bound(timed_ns, moved_ns, timer=self._setting.timer),
+            self._pointer_bound(sha256),
             crosscheck.kernels_missing(
                 self._moved_sets.get(sha256, []), self._timed_sets.get(sha256, [])
             ),
@@ -212,13 +218,28 @@ class TimedCalls:
         """
         first = next(iter(self._session.generators))
         while len(self._fresh_ns.get(sha256, ())) < FRESH_CALLS and self._content_bound(sha256):
+            self._known_call(sha256)
             outcome = self._timed_call(sha256, self._session.fresh_set(first))
             assert outcome.ns is not None
             self._fresh_ns[sha256].append(outcome.ns)
 
+    def _known_call(self, sha256: str) -> None:
+        """A call as the timed ones were; the machine may be slower by now than it was then."""
+        first = next(iter(self._session.generators))
+        pooled = self._session.sets(first, self._setting.options.pool)
+        outcome = self._timed_call(sha256, self._session.choose(pooled, 1)[0])
+        assert outcome.ns is not None
+        self._again_ns.setdefault(sha256, []).append(outcome.ns)
+
     def _content_bound(self, sha256: str) -> Flag | None:
-        known, fresh = self._known_ns.get(sha256, []), self._fresh_ns.get(sha256, [])
+        known = self._again_ns.get(sha256) or self._known_ns.get(sha256, [])
+        fresh = self._fresh_ns.get(sha256, [])
         return crosscheck.content_bound(known, fresh, timer=self._setting.timer)
+
+    def _pointer_bound(self, sha256: str) -> Flag | None:
+        known = self._again_ns.get(sha256) or self._claims_ns.get(sha256, [])
+        moved = self._moved_ns.get(sha256, [])
+        return crosscheck.pointer_bound(known, moved, timer=self._setting.timer)
 
     def _wall_disagrees(self, sha256: str) -> Flag | None:
         claims, walls = self._claims_ns.get(sha256, []), self._walls_ns.get(sha256, [])
