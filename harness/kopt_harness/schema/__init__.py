@@ -5,10 +5,13 @@ from __future__ import annotations
 from ._base import SCHEMA_VERSION, Model
 from .build import Artefact, BuildResult
 from .compare import (
+    BlockOrder,
     Comparison,
     ComparisonDecision,
     GateResult,
+    MarginSource,
     PairedBlock,
+    SecondaryRatios,
     SweepResult,
     WorkloadComparison,
 )
@@ -45,6 +48,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "Artefact",
     "Axis",
+    "BlockOrder",
     "BuildResult",
     "BuildSpec",
     "CacheState",
@@ -58,6 +62,7 @@ __all__ = [
     "Flag",
     "GateResult",
     "KoptSection",
+    "MarginSource",
     "Model",
     "OutputError",
     "PairedBlock",
@@ -65,6 +70,7 @@ __all__ = [
     "Profile",
     "ProfiledKernel",
     "Reason",
+    "SecondaryRatios",
     "Solution",
     "SolutionRef",
     "SourceFile",
