@@ -7,6 +7,7 @@ because timing shares its device with nothing else that is timed.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
@@ -14,7 +15,7 @@ from queue import Empty, SimpleQueue
 import psutil
 
 from kopt_harness.compare import Pair, compare_pair
-from kopt_harness.evaluate import MAX_DEATHS, Progress, conclude, evaluate, in_force
+from kopt_harness.evaluate import MAX_DEATHS, Progress, build, conclude, evaluate, in_force
 from kopt_harness.layout import Arena
 from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
@@ -45,6 +46,7 @@ def sweep(
     *,
     session: Session | None = None,
     progress: Progress | None = None,
+    distinct_inputs: int = 0,
 ) -> SweepResult:
     """Checks every workload, and with an incumbent compares both on all of them.
 
@@ -56,7 +58,9 @@ def sweep(
         ledger: completed units.
         session: a warm one whose arena fits; one is opened by default.
         progress: called after each checked workload.
+        distinct_inputs: input sets over all workloads at least, whatever ``trials`` says.
     """
+    setting = _with_trials(setting, -(-distinct_inputs // max(1, len(workloads))))
     definition = setting.catalog.resolve(candidate.definition)
     own = session is None
     session = session or Session(setting, definition, workloads)
@@ -86,10 +90,11 @@ def sweep(
         comparison = compare_pair(pair, workloads)
         evaluation = with_pair(evaluation, pair)
         complete = complete and all(len(pair.blocks.get(w.uuid, ())) >= 2 for w in workloads)
+        built = build(setting, candidate).model_copy(update={"log": "", "path": ""})
     finally:
         if own:
             session.close()
-    return SweepResult(evaluation=evaluation, comparison=comparison, complete=complete)
+    return SweepResult(evaluation=evaluation, comparison=comparison, complete=complete, built=built)
 
 
 def admitted_workers(setting: Setting, workloads: Sequence[Workload], solution: Solution) -> int:
@@ -100,6 +105,14 @@ def admitted_workers(setting: Setting, workloads: Sequence[Workload], solution: 
     each = _WORKER_BYTES + largest * (1 + 2 * sets)
     free = int(psutil.virtual_memory().available * 0.8)
     return max(1, min(setting.options.workers, free // each, len(workloads)))
+
+
+def _with_trials(setting: Setting, least: int) -> Setting:
+    """The setting with at least so many input sets a workload."""
+    trials = max(setting.options.trials, least)
+    return dataclasses.replace(
+        setting, options=setting.options.model_copy(update={"trials": trials})
+    )
 
 
 def _visit(pair: Pair, workloads: Sequence[Workload], progress: Progress | None) -> Evaluation:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from kopt_controller.config import RunConfig
-from kopt_controller.reverify import Reverified, find_promotable, reverify
+from kopt_controller.policy.conditions import NOT_RUN
+from kopt_controller.result import PromoteOutcome
+from kopt_controller.reverify import find_promotable, reverify
 from kopt_controller.simulated import SimulatedDevice, SimulatedHarness
 from kopt_harness.archive import Archive
 from kopt_harness.errors import InvalidInputError, NotFoundError, UsageError
@@ -16,7 +18,7 @@ Toy = Any
 
 def _promote(
     toy: Toy, what: str | None = None, *overridden: str, device: SimulatedDevice | None = None
-) -> Reverified:
+) -> PromoteOutcome:
     archive = Archive(toy.root.local)
     return reverify(
         toy.catalog,
@@ -66,7 +68,9 @@ def test_what_no_longer_holds_is_not_promoted(toy: Toy) -> None:
     equal = SimulatedDevice(latency_us=lambda *_: 10.0, noise=0.001)
     done = _promote(toy, device=equal)
     assert not done.applied
-    assert [c.name for c in done.conditions if not c.ok] == ["speed"]
+    failed = {c.name: c.measured for c in done.conditions if not c.ok}
+    assert list(failed) == ["speed", "rebuild", "validation"]
+    assert failed["validation"] == failed["rebuild"] == NOT_RUN
     assert "sha256" not in _pointer(toy)
     assert not toy.root.retained.exists()
 

@@ -13,6 +13,7 @@ from .compare import (
     PairedBlock,
     SecondaryRatios,
     SweepResult,
+    Validation,
     WorkloadComparison,
 )
 from .definition import (
@@ -81,6 +82,7 @@ __all__ = [
     "TierResult",
     "Timer",
     "Timing",
+    "Validation",
     "Verdict",
     "Workload",
     "WorkloadComparison",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ._base import Model
+from .build import BuildResult
 from .verdict import Evaluation, Reason, SolutionRef
 
 ComparisonDecision = Literal["faster", "slower", "same", "ambiguous"]
@@ -110,3 +111,14 @@ class SweepResult(Model):
     comparison: Comparison | None
     complete: bool
     """Whether every workload has a verdict and, where timed, a timing of both solutions."""
+    built: BuildResult | None = None
+    """What was swept, without log and place; null where it did not get so far."""
+
+
+class Validation(Model):
+    """A candidate built again from archived bytes, and judged once more by new processes."""
+
+    built: BuildResult
+    """Out of an empty cache; without its place."""
+    gate: GateResult | None
+    """On representative workloads, with new inputs; null where it does not build."""
