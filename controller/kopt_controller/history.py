@@ -148,7 +148,7 @@ def view_run(run: Run, promotions: Sequence[PromotionView] = ()) -> RunView:
         for each in promotions
         if each.applied
         and (each.definition, each.target) == (manifest.definition, manifest.target)
-        and each.run.id > run.id  # names sort by time
+        and each.run.moment > run.moment
     )
     return RunView(run, manifest, records, rounds, _state(is_running, finished), later)
 
