@@ -14,7 +14,7 @@ interrupted comparison starts anew rather than mixing two epochs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kopt_harness.ledger import Ledger, recorded
@@ -73,14 +73,14 @@ def _may_start(world: World, ledger: Ledger, number: int) -> bool:
 
 def run_round(world: World, turn: Turn) -> RoundResult:
     """One pass, from state to decision."""
-    incumbent, memory = turn.incumbent, turn.memory
+    incumbent = turn.incumbent
     world.notify(f"round {turn.number}: {incumbent.name} is the incumbent")
 
     # 1. State: what limits the incumbent, regime by regime.
     state = derive_state(_observe(world, incumbent))
 
     # 2. and 3. Direction and candidates: the best direction for which the agent has something.
-    chosen = _choose(world, turn, state, supervise(memory))
+    chosen = _choose(world, turn, state, supervise(turn.memory))
     proposals = chosen.proposals.candidates
     world.notify(f"direction {chosen.direction.id}: {len(proposals)} candidates")
 
@@ -94,14 +94,7 @@ def run_round(world: World, turn: Turn) -> RoundResult:
 
     # 6. Validate once more what would be promoted; decide; promote where the loop may.
     validation = None if best is None or sweep is None else _validate(world, turn, best, sweep)
-    decision = decide(
-        gates,
-        sweep,
-        workloads=world.workloads,
-        public_seed=world.public_seed,
-        rules=world.rules,
-        validation=validation,
-    )
+    decision = _decide(world, gates, sweep, validation)
     world.notify(f"round {turn.number}: {decision.label}, {decision.reason}")
     promotion = None
     if decision.label == "promote" and best is not None and sweep is not None:
@@ -109,23 +102,31 @@ def run_round(world: World, turn: Turn) -> RoundResult:
     moved = best if promotion is not None and promotion.applied and best is not None else incumbent
 
     # 7. Learn: the result is the memory of this round; the supervisor looks at it at once.
-    result = RoundResult(
-        round=turn.number,
-        definition=world.definition.name,
-        target=world.target,
-        state=state,
-        direction=chosen.direction,
-        candidates=tuple(map(_candidate, proposals, gates)),
-        best=None if best is None else _ref(best),
-        sweep=None if sweep is None else sweep_summary(sweep),
-        decision=decision,
-        promotion=promotion,
-        incumbent_before=_ref(incumbent),
-        incumbent=_ref(moved),
-        signals=(),
-        notes=chosen.proposals.notes,
+    return _learn(
+        world,
+        turn,
+        RoundResult(
+            round=turn.number,
+            definition=world.definition.name,
+            target=world.target,
+            state=state,
+            direction=chosen.direction,
+            candidates=tuple(map(_candidate, proposals, gates)),
+            best=None if best is None else _ref(best),
+            sweep=None if sweep is None else sweep_summary(sweep),
+            decision=decision,
+            promotion=promotion,
+            incumbent_before=_ref(incumbent),
+            incumbent=_ref(moved),
+            signals=(),
+            notes=chosen.proposals.notes,
+        ),
     )
-    signals = supervise(memory.learn(world.run, result)).signals
+
+
+def _learn(world: World, turn: Turn, result: RoundResult) -> RoundResult:
+    """Closes the round, with what the supervisor says of it."""
+    signals = supervise(turn.memory.learn(world.run, result)).signals
     result = result.model_copy(update={"signals": signals})
     kept = recorded(turn.ledger, RESULT_KEY, lambda: result.model_dump(mode="json"))
     return RoundResult.model_validate(kept)
@@ -272,6 +273,22 @@ def _validate(
         return result.model_dump(mode="json")
 
     return Validation.model_validate(recorded(turn.ledger, f"{key}/outcome", measure))
+
+
+def _decide(
+    world: World,
+    gates: Sequence[GateResult],
+    sweep: SweepResult | None,
+    validation: Validation | None,
+) -> Decision:
+    return decide(
+        gates,
+        sweep,
+        workloads=world.workloads,
+        public_seed=world.public_seed,
+        rules=world.rules,
+        validation=validation,
+    )
 
 
 def _promote(

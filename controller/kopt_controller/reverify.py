@@ -127,21 +127,7 @@ def reverify(
             notify(f"promoting {candidate.name}")
             record = attempt.promote(sweep, conditions)
             applied, detail = record.applied, record.detail
-        comparison = sweep.comparison
-        outcome = PromoteOutcome(
-            run=run.id,
-            definition=promotable.definition.name,
-            target=target.name,
-            candidate=_ref(candidate),
-            incumbent=_ref(incumbent),
-            incumbent_after=_ref(candidate if applied else incumbent),
-            ratio=None if comparison is None else comparison.ratio,
-            ci=None if comparison is None else comparison.ci,
-            conditions=conditions,
-            overridden=overridden,
-            applied=applied,
-            detail=detail,
-        )
+        outcome = attempt.outcome(run.id, sweep, conditions, applied=applied, detail=detail)
         journal.put(PROMOTE_KEY, outcome.model_dump(mode="json"))
     return outcome
 
@@ -199,6 +185,33 @@ class _Attempt(NamedTuple):
             self.catalog, definition, target.name, journal=self.journal, floors=floors
         )
         return promoter.apply(promotion, mode="command", overridden=self.overridden)
+
+    def outcome(
+        self,
+        run: str,
+        sweep: SweepResult,
+        conditions: tuple[Condition, ...],
+        *,
+        applied: bool,
+        detail: str,
+    ) -> PromoteOutcome:
+        """What is recorded and reported."""
+        candidate, definition, target = self.promotable
+        comparison = sweep.comparison
+        return PromoteOutcome(
+            run=run,
+            definition=definition.name,
+            target=target.name,
+            candidate=_ref(candidate),
+            incumbent=_ref(self.incumbent),
+            incumbent_after=_ref(candidate if applied else self.incumbent),
+            ratio=None if comparison is None else comparison.ratio,
+            ci=None if comparison is None else comparison.ci,
+            conditions=conditions,
+            overridden=self.overridden,
+            applied=applied,
+            detail=detail,
+        )
 
     def _key(self, what: str) -> str:
         return f"{what}/{self.promotable.candidate.sha256[:12]}"

@@ -90,7 +90,7 @@ class LocalHarness:
         """See ``kopt_harness.sweep``."""
         self._notify(f"sweep: {candidate.name} on {len(workloads)} workloads")
 
-        return sweep(
+        found = sweep(
             self._setting,
             candidate,
             incumbent,
@@ -99,6 +99,10 @@ class LocalHarness:
             session=self._session_to_time(candidate),
             distinct_inputs=distinct_inputs,
         )
+        if found.comparison is None:
+            return found
+        built = build(self._setting, candidate).model_copy(update={"log": "", "path": ""})
+        return found.model_copy(update={"built": built})
 
     def validate(
         self,

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 import psutil
 
 from kopt_harness.compare import Pair, compare_pair
-from kopt_harness.evaluate import MAX_DEATHS, Progress, build, conclude, evaluate, in_force
+from kopt_harness.evaluate import MAX_DEATHS, Progress, conclude, evaluate, in_force
 from kopt_harness.layout import Arena
 from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
@@ -90,11 +90,10 @@ def sweep(
         comparison = compare_pair(pair, workloads)
         evaluation = with_pair(evaluation, pair)
         complete = complete and all(len(pair.blocks.get(w.uuid, ())) >= 2 for w in workloads)
-        built = build(setting, candidate).model_copy(update={"log": "", "path": ""})
     finally:
         if own:
             session.close()
-    return SweepResult(evaluation=evaluation, comparison=comparison, complete=complete, built=built)
+    return SweepResult(evaluation=evaluation, comparison=comparison, complete=complete)
 
 
 def admitted_workers(setting: Setting, workloads: Sequence[Workload], solution: Solution) -> int:

@@ -104,17 +104,6 @@ class GateResult(Model):
     reason: Reason
 
 
-class SweepResult(Model):
-    """A candidate against the incumbent on every workload."""
-
-    evaluation: Evaluation
-    comparison: Comparison | None
-    complete: bool
-    """Whether every workload has a verdict and, where timed, a timing of both solutions."""
-    built: BuildResult | None = None
-    """What was swept, without log and place; null where it did not get so far."""
-
-
 class Validation(Model):
     """A candidate built again from archived bytes, and judged once more by new processes."""
 
@@ -122,3 +111,14 @@ class Validation(Model):
     """Out of an empty cache; without its place."""
     gate: GateResult | None
     """On representative workloads, with new inputs; null where it does not build."""
+
+
+class SweepResult(Model):
+    """A candidate against the incumbent on every workload."""
+
+    evaluation: Evaluation
+    comparison: Comparison | None
+    built: BuildResult | None = None
+    """What was swept, without log and place; null where it did not get so far."""
+    complete: bool
+    """Whether every workload has a verdict and, where timed, a timing of both solutions."""
