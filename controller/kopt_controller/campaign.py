@@ -36,13 +36,14 @@ from .agents import AgentContext, get_agent
 from .config import PromotionMode, RunConfig
 from .directions import load_directions
 from .harness import Harness
-from .loop import Representative, World, run_rounds
+from .loop import run_rounds
 from .memory import Memory, gather
 from .policy import get_policy
 from .promotion import Promoter
 from .result import CandidateRef, RoundResult
 from .space import CatalogSpace
 from .state import Floor, floor_of
+from .world import Representative, World
 
 __all__ = [
     "CAMPAIGN",
@@ -174,6 +175,7 @@ class Campaign(NamedTuple):
             max_candidates=config.max_candidates,
             search_seed=self.manifest.search_seed,
             public_seed=config.measure.seed,
+            rules=config.conditions,
             notify=self.notify,
             may_start=lambda: config.budget_s is None or time.monotonic() - start < config.budget_s,
         )

@@ -15,12 +15,42 @@ from kopt_harness.options import MeasureOptions
 from kopt_harness.schema import Model
 from pydantic import Field, ValidationError
 
-__all__ = ["DEFAULT_CONFIG", "PromotionMode", "RunConfig", "load_config"]
+__all__ = ["DEFAULT_CONFIG", "PromotionMode", "PromotionRules", "RunConfig", "load_config"]
 
 DEFAULT_CONFIG = "default"
 """Name of the configuration that is used where none is named."""
 
 PromotionMode = Literal["auto", "ask"]
+
+
+class PromotionRules(Model):
+    """What a promotion requires beyond a right answer everywhere, no flag and secret inputs."""
+
+    primary: Literal["mean-latency"] = "mean-latency"
+    """What must be faster beyond the margin: the mean latency over all workloads."""
+    regressions: Literal["holm", "off"] = "holm"
+    """``holm``: no workload is slower by more than the margin, corrected for their number;
+    ``off``: their slow-downs are shown and bar nothing."""
+    regression_level: float = Field(default=0.05, gt=0, lt=1)
+    """Probability of calling any workload slower that is not, over all of them together."""
+    median_ratio_max: float | None = Field(default=None, gt=0)
+    """Largest median over workloads of the ratio to the incumbent; null: 1 + the margin."""
+    p95_ratio_max: float | None = Field(default=None, gt=0)
+    """Largest 95th percentile over workloads of that ratio; null: 1 + the margin."""
+    worst_regime_ratio_max: float | None = Field(default=None, gt=0)
+    """Largest ratio of mean latencies in any regime; null: 1 + the margin."""
+    min_distinct_inputs: int = Field(default=100, ge=0)
+    """Input sets that the sweep has checked, over all workloads; where ``measure.trials`` gives
+    fewer, a sweep takes as many more on each workload as it needs."""
+    validate_in_second_process: bool = True
+    """New processes find it right and not slower on representative workloads once more."""
+    clean_rebuild: bool = True
+    """Archived bytes, built in an empty cache, give the build that was measured."""
+
+    @property
+    def need_validation(self) -> bool:
+        """Whether something is to be done after the sweep."""
+        return self.validate_in_second_process or self.clean_rebuild
 
 
 class RunConfig(Model):
@@ -51,6 +81,7 @@ class RunConfig(Model):
     scripted: tuple[str, ...] = ()
     """Solution folders or files that the scripted agent proposes, in order."""
     measure: MeasureOptions = MeasureOptions()
+    conditions: PromotionRules = PromotionRules()
 
 
 def load_config(configs: Path, name: str | None, flags: Mapping[str, Any]) -> RunConfig:
@@ -99,5 +130,6 @@ def _check(data: Mapping[str, Any], where: str) -> RunConfig:
         raise InvalidInputError(
             f"{where}: {field!r}: {first['msg']}{value}",
             hint=f"fields are {', '.join(sorted(RunConfig.model_fields))}; "
-            f"under measure: {', '.join(sorted(MeasureOptions.model_fields))}",
+            f"under measure: {', '.join(sorted(MeasureOptions.model_fields))}; "
+            f"under conditions: {', '.join(sorted(PromotionRules.model_fields))}",
         ) from error

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from kopt_harness.ledger import Ledger
-from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Workload
+from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Validation, Workload
 
 __all__ = ["Harness"]
 
@@ -46,8 +46,27 @@ class Harness(Protocol):
         incumbent: Solution,
         workloads: Sequence[Workload],
         ledger: Ledger,
+        distinct_inputs: int = 0,
     ) -> SweepResult:
-        """The same on every workload, with full correctness."""
+        """The same on every workload, with full correctness.
+
+        Args:
+            candidate: What is swept.
+            incumbent: What it is compared with.
+            workloads: All of the definition, for a sweep that can promote.
+            ledger: Completed units.
+            distinct_inputs: Input sets over all workloads at least.
+        """
+        ...
+
+    def validate(
+        self,
+        candidate: Solution,
+        incumbent: Solution,
+        workloads: Sequence[Workload],
+        ledger: Ledger,
+    ) -> Validation:
+        """Builds archived bytes in an empty cache and judges them in processes of their own."""
         ...
 
     def close(self) -> None:

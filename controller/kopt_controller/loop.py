@@ -6,26 +6,23 @@ killed continues by running the same loop again with the same journal, and the s
 samples give the identical decision. The loop never measures; it asks a ``Harness``.
 
 Keys: ``profile/<solution>/<workload>``, then for each round ``r<n>/proposals/<direction>``,
-``r<n>/gate/<solution>/...``, ``r<n>/sweep/<solution>/...``, ``r<n>/promotion``, ``r<n>/result``.
+``r<n>/gate/<solution>/...``, ``r<n>/sweep/<solution>/...``, ``r<n>/validation/<solution>/...``,
+``r<n>/promotion``, ``r<n>/result``.
 A device's epoch is part of the keys of its samples: after a reboot or a change of driver an
 interrupted comparison starts anew rather than mixing two epochs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from kopt_harness.ledger import Ledger, recorded
-from kopt_harness.schema import Definition, GateResult, Profile, Solution, SweepResult, Workload
+from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Validation, Workload
 
-from .agents import Agent, Proposal, Proposals, RoundBrief
-from .config import PromotionMode
-from .directions import Direction
-from .harness import Harness
+from .agents import Proposal, Proposals, RoundBrief
 from .memory import RESULT_KEY, Memory
-from .policy import Policy, best_passed, decide
+from .policy import awaits_validation, best_passed, decide, promotion_conditions
 from .result import (
     Candidate,
     CandidateRef,
@@ -36,101 +33,15 @@ from .result import (
     gate_document,
     sweep_summary,
 )
-from .state import Floor, Observation, State, derive_state
+from .state import Observation, State, derive_state
 from .supervisor import Advice, supervise
+from .world import Promotion, SolutionStore, Turn, World
 
-__all__ = [
-    "Promotion",
-    "Representative",
-    "SolutionStore",
-    "Turn",
-    "World",
-    "run_round",
-    "run_rounds",
-]
+__all__ = ["run_round", "run_rounds"]
 
 NO_DIRECTION = Choice(
     id="none", title="No direction", score=0.0, reason="every direction is blocked or excluded"
 )
-
-
-class SolutionStore(Protocol):
-    """Keeps packed solutions by content; ``kopt_harness.archive.Archive`` is one."""
-
-    def put(self, solution: Solution) -> Any:
-        """Keeps a solution."""
-        ...
-
-    def get(self, sha256: str) -> Solution:
-        """The solution of this content."""
-        ...
-
-
-class Representative(NamedTuple):
-    """A workload that stands for a regime."""
-
-    workload: Workload
-    regime: str
-    weight: int
-    """Workloads of the regime that it stands for."""
-    cost_bytes: int
-    flops: int
-    floor: Floor
-
-
-class Promotion(NamedTuple):
-    """What is handed over when a decision says ``promote``."""
-
-    candidate: Solution
-    incumbent: Solution
-    sweep: SweepResult
-    decision: Decision
-    state: State
-    """Of the candidate, from its own profiles."""
-    profiles: tuple[Profile, ...]
-    samples_prefix: str
-    """Beginning of the journal keys of the sweep's samples."""
-
-
-@dataclass(frozen=True)
-class World:
-    """Everything that a campaign works with; fixed while it runs."""
-
-    run: str
-    definition: Definition
-    target: str
-    workloads: Sequence[Workload]
-    """Every workload of the definition: what a promotion must cover."""
-    sweep_workloads: Sequence[Workload]
-    representatives: Sequence[Representative]
-    harness: Callable[[], Harness]
-    """Made when something has to be measured, so a closed run needs no device to be read."""
-    agent: Agent
-    policy: Policy
-    directions: Mapping[str, Direction]
-    solutions: SolutionStore
-    ledger: Ledger
-    mode: PromotionMode
-    promote: Callable[[Promotion], PromotionRecord]
-    """Moves the incumbent; only called with ``mode == "auto"``. May be called twice."""
-    max_candidates: int
-    search_seed: int
-    public_seed: int | None
-    notify: Callable[[str], None]
-    """Progress, one line for a person."""
-    may_start: Callable[[], bool] = lambda: True
-    """Whether the budget allows another round."""
-
-
-class Turn(NamedTuple):
-    """One round's place in the campaign."""
-
-    number: int
-    """From 1."""
-    ledger: Ledger
-    """The journal, below ``r<number>/``."""
-    incumbent: Solution
-    memory: Memory
 
 
 class _Chosen(NamedTuple):
@@ -162,14 +73,14 @@ def _may_start(world: World, ledger: Ledger, number: int) -> bool:
 
 def run_round(world: World, turn: Turn) -> RoundResult:
     """One pass, from state to decision."""
-    incumbent, memory = turn.incumbent, turn.memory
+    incumbent = turn.incumbent
     world.notify(f"round {turn.number}: {incumbent.name} is the incumbent")
 
     # 1. State: what limits the incumbent, regime by regime.
     state = derive_state(_observe(world, incumbent))
 
     # 2. and 3. Direction and candidates: the best direction for which the agent has something.
-    chosen = _choose(world, turn, state, supervise(memory))
+    chosen = _choose(world, turn, state, supervise(turn.memory))
     proposals = chosen.proposals.candidates
     world.notify(f"direction {chosen.direction.id}: {len(proposals)} candidates")
 
@@ -181,8 +92,9 @@ def run_round(world: World, turn: Turn) -> RoundResult:
     best = None if index is None else proposals[index].solution
     sweep = None if best is None else _sweep(world, turn, best)
 
-    # 6. Decide, and promote where that is left to the loop.
-    decision = decide(gates, sweep, workloads=world.workloads, public_seed=world.public_seed)
+    # 6. Validate once more what would be promoted; decide; promote where the loop may.
+    validation = None if best is None or sweep is None else _validate(world, turn, best, sweep)
+    decision = _decide(world, gates, sweep, validation)
     world.notify(f"round {turn.number}: {decision.label}, {decision.reason}")
     promotion = None
     if decision.label == "promote" and best is not None and sweep is not None:
@@ -190,23 +102,31 @@ def run_round(world: World, turn: Turn) -> RoundResult:
     moved = best if promotion is not None and promotion.applied and best is not None else incumbent
 
     # 7. Learn: the result is the memory of this round; the supervisor looks at it at once.
-    result = RoundResult(
-        round=turn.number,
-        definition=world.definition.name,
-        target=world.target,
-        state=state,
-        direction=chosen.direction,
-        candidates=tuple(map(_candidate, proposals, gates)),
-        best=None if best is None else _ref(best),
-        sweep=None if sweep is None else sweep_summary(sweep),
-        decision=decision,
-        promotion=promotion,
-        incumbent_before=_ref(incumbent),
-        incumbent=_ref(moved),
-        signals=(),
-        notes=chosen.proposals.notes,
+    return _learn(
+        world,
+        turn,
+        RoundResult(
+            round=turn.number,
+            definition=world.definition.name,
+            target=world.target,
+            state=state,
+            direction=chosen.direction,
+            candidates=tuple(map(_candidate, proposals, gates)),
+            best=None if best is None else _ref(best),
+            sweep=None if sweep is None else sweep_summary(sweep),
+            decision=decision,
+            promotion=promotion,
+            incumbent_before=_ref(incumbent),
+            incumbent=_ref(moved),
+            signals=(),
+            notes=chosen.proposals.notes,
+        ),
     )
-    signals = supervise(memory.learn(world.run, result)).signals
+
+
+def _learn(world: World, turn: Turn, result: RoundResult) -> RoundResult:
+    """Closes the round, with what the supervisor says of it."""
+    signals = supervise(turn.memory.learn(world.run, result)).signals
     result = result.model_copy(update={"signals": signals})
     kept = recorded(turn.ledger, RESULT_KEY, lambda: result.model_dump(mode="json"))
     return RoundResult.model_validate(kept)
@@ -321,14 +241,54 @@ def _sweep(world: World, turn: Turn, candidate: Solution) -> SweepResult:
     """The profile first: it is cheap, and the next round starts from it."""
     _observe(world, candidate)
     key = f"sweep/{candidate.sha256[:12]}"
+    # A sweep of a part of the workloads promotes nothing, and needs no further inputs.
+    is_whole = len(world.sweep_workloads) == len(world.workloads)
+    inputs = world.rules.min_distinct_inputs if is_whole else 0
 
     def measure() -> dict[str, Any]:
         harness = world.harness()
         units = turn.ledger.scoped(f"{key}/{harness.environment['epoch']}")
-        result = harness.sweep(candidate, turn.incumbent, world.sweep_workloads, units)
+        result = harness.sweep(candidate, turn.incumbent, world.sweep_workloads, units, inputs)
         return result.model_dump(mode="json")
 
     return SweepResult.model_validate(recorded(turn.ledger, f"{key}/outcome", measure))
+
+
+def _validate(
+    world: World, turn: Turn, candidate: Solution, sweep: SweepResult
+) -> Validation | None:
+    """None where another condition does not hold, or no validation is required."""
+    conditions = promotion_conditions(
+        sweep, workloads=world.workloads, public_seed=world.public_seed, rules=world.rules
+    )
+    if not awaits_validation(conditions, world.rules):
+        return None
+    key = f"validation/{candidate.sha256[:12]}"
+    workloads = [representative.workload for representative in world.representatives]
+
+    def measure() -> dict[str, Any]:
+        harness = world.harness()
+        units = turn.ledger.scoped(f"{key}/{harness.environment['epoch']}")
+        result = harness.validate(candidate, turn.incumbent, workloads, units)
+        return result.model_dump(mode="json")
+
+    return Validation.model_validate(recorded(turn.ledger, f"{key}/outcome", measure))
+
+
+def _decide(
+    world: World,
+    gates: Sequence[GateResult],
+    sweep: SweepResult | None,
+    validation: Validation | None,
+) -> Decision:
+    return decide(
+        gates,
+        sweep,
+        workloads=world.workloads,
+        public_seed=world.public_seed,
+        rules=world.rules,
+        validation=validation,
+    )
 
 
 def _promote(
@@ -346,7 +306,10 @@ def _promote(
         decision=decision,
         state=derive_state(observations),
         profiles=tuple(observation.profile for observation in observations),
-        samples_prefix=f"r{turn.number}/sweep/{candidate.sha256[:12]}",
+        rules=world.rules,
+        samples_prefixes=tuple(
+            f"r{turn.number}/{what}/{candidate.sha256[:12]}" for what in ("sweep", "validation")
+        ),
     )
     record = recorded(
         turn.ledger, "promotion", lambda: world.promote(promotion).model_dump(mode="json")

@@ -17,17 +17,20 @@ from kopt_harness.journal import JournalRecord, read_journal
 from kopt_harness.schema import Model, Verdict
 from pydantic import ValidationError
 
-from .result import Label, RoundResult
+from .result import Label, PromoteOutcome, RoundResult
 
-__all__ = ["Memory", "RoundMemory", "Trial", "closed_rounds", "gather"]
+__all__ = ["Memory", "RoundMemory", "Trial", "closed_rounds", "gather", "promote_outcome"]
 
 RESULT_KEY = "result"
 """Last part of the journal key of a closed round: ``r<number>/result``."""
 
+PROMOTE_KEY = "promote"
+"""Journal key of what ``kopt promote`` found and did, in a run of its own."""
+
 CLEARLY_FASTER = 0.95
 """A ratio at the gate below this deserves a sweep even if another candidate had it first."""
 
-_NOT_THE_CANDIDATES_FAULT = frozenset({"coverage", "inputs"})
+_NOT_THE_CANDIDATES_FAULT = frozenset({"coverage", "inputs", "trials"})
 """Conditions of a promotion that a sweep fails because of how it was asked for."""
 
 _RESULT = re.compile(rf"r\d+/{RESULT_KEY}")
@@ -62,10 +65,15 @@ class RoundMemory(Model):
     ratio: float | None
     """Of the sweep, else the best of the gate."""
     promoted: bool
-    """Whether the incumbent moved."""
+    """Whether the incumbent moved: by the round, or by ``kopt promote`` afterwards."""
     swept: str | None
     """SHA-256 of the candidate that had a full sweep."""
     trials: tuple[Trial, ...]
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it found what may be promoted, also where a person has yet to do it."""
+        return self.promoted or self.label in ("promote", "promote-dispatch")
 
     @property
     def gain(self) -> float:
@@ -77,10 +85,23 @@ class Memory(Model):
     """All rounds, oldest first."""
 
     rounds: tuple[RoundMemory, ...] = ()
+    moves: tuple[int, ...] = ()
+    """How many rounds there were whenever ``kopt promote`` moved the incumbent."""
 
     def learn(self, run: str, result: RoundResult) -> Memory:
         """This memory and one more round."""
-        return Memory(rounds=(*self.rounds, _remember(run, result)))
+        return Memory(rounds=(*self.rounds, _remember(run, result)), moves=self.moves)
+
+    def promoted(self, sha256: str) -> Memory:
+        """This memory once ``kopt promote`` has made a candidate the incumbent.
+
+        The last round that swept the candidate gets the credit.
+        """
+        rounds = list(self.rounds)
+        swept = [index for index, past in enumerate(rounds) if past.swept == sha256]
+        for index in swept[-1:]:
+            rounds[index] = rounds[index].model_copy(update={"promoted": True})
+        return Memory(rounds=tuple(rounds), moves=(*self.moves, len(rounds)))
 
     def measured(self) -> frozenset[str]:
         """SHA-256 of all that was gated with a verdict of its own, or was timed as incumbent."""
@@ -125,8 +146,8 @@ class Memory(Model):
 
     def since_promotion(self) -> tuple[RoundMemory, ...]:
         """Rounds since the incumbent last moved."""
-        moved = [index for index, past in enumerate(self.rounds) if past.promoted]
-        return self.rounds[moved[-1] + 1 :] if moved else self.rounds
+        moved = [index + 1 for index, past in enumerate(self.rounds) if past.promoted]
+        return self.rounds[max((*moved, *self.moves), default=0) :]
 
 
 def _remember(run: str, result: RoundResult) -> RoundMemory:
@@ -162,17 +183,22 @@ def _remember(run: str, result: RoundResult) -> RoundMemory:
 
 
 def gather(archive: Archive, definition: str, target: str) -> Memory:
-    """The memory of all closed rounds in the archive; unreadable runs are left out."""
+    """The memory of all closed rounds and promotions; unreadable runs are left out."""
     memory = Memory()
     for run in archive.runs():
         try:
-            results = closed_rounds(read_journal(run.journal_path))
+            records = read_journal(run.journal_path)
+            results, outcome = closed_rounds(records), promote_outcome(records)
         except InvalidInputError:
             # A damaged journal is named by kopt history; it must not stop other runs.
             continue
         for result in results:
             if (result.definition, result.target) == (definition, target):
                 memory = memory.learn(run.id, result)
+        if outcome is None or not outcome.applied:
+            continue
+        if (outcome.definition, outcome.target) == (definition, target):
+            memory = memory.promoted(outcome.candidate.sha256)
     return memory
 
 
@@ -186,9 +212,28 @@ def closed_rounds(records: Iterable[JournalRecord]) -> tuple[RoundResult, ...]:
     try:
         return tuple(RoundResult.model_validate(record.value) for record in found)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise InvalidInputError(
-            f"a closed round cannot be read: {field}: {first['msg']}",
-            hint="read it with the version of kopt that wrote it",
-        ) from error
+        raise _unreadable("a closed round", error) from error
+
+
+def promote_outcome(records: Iterable[JournalRecord]) -> PromoteOutcome | None:
+    """What ``kopt promote`` came to; None where it did not end, and in other runs.
+
+    Raises:
+        InvalidInputError: If it was written by a version that recorded something else.
+    """
+    for record in records:
+        if record.key == PROMOTE_KEY:
+            try:
+                return PromoteOutcome.model_validate(record.value)
+            except ValidationError as error:
+                raise _unreadable("a promotion", error) from error
+    return None
+
+
+def _unreadable(what: str, error: ValidationError) -> InvalidInputError:
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    return InvalidInputError(
+        f"{what} cannot be read: {field}: {first['msg']}",
+        hint="read it with the version of kopt that wrote it",
+    )

@@ -17,9 +17,9 @@ from kopt_harness.journal import Journal
 from kopt_harness.retain import Evidence, set_incumbent, summarise, write_evidence
 from kopt_harness.schema import Definition
 
-from .loop import Promotion
 from .result import CandidateRef, PromotionRecord
 from .state import Floor, Signature
+from .world import Promotion
 
 __all__ = ["Promoter", "limits_sentence"]
 
@@ -96,15 +96,17 @@ class Promoter:
             "incumbent": _ref(promotion.incumbent.name, promotion.incumbent.sha256),
             "decision": promotion.decision.model_dump(mode="json"),
             "overridden_flags": list(overridden),
+            "conditions": promotion.rules.model_dump(mode="json"),
         }
         profile = {
             "state": promotion.state.document(),
             "profiles": [each.model_dump(mode="json") for each in promotion.profiles],
         }
+        prefixes = tuple(f"{prefix}/" for prefix in promotion.samples_prefixes)
         samples = {
             key: self._journal.get(key)
             for key in self._journal.completed()
-            if key.startswith(f"{promotion.samples_prefix}/") and not key.endswith("/outcome")
+            if key.startswith(prefixes) and not key.endswith("/outcome")
         }
         return Evidence(promotion.candidate, summary, samples, decision, profile)
 

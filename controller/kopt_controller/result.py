@@ -15,6 +15,7 @@ __all__ = [
     "Condition",
     "Decision",
     "Label",
+    "PromoteOutcome",
     "PromotionRecord",
     "RoundResult",
     "Signal",
@@ -112,10 +113,34 @@ class PromotionRecord(Model):
     """What was written, or why nothing was and what to do."""
 
 
+class PromoteOutcome(Model):
+    """What ``kopt promote`` found and did: the last record of its run."""
+
+    run: str
+    definition: str
+    target: str
+    candidate: CandidateRef
+    incumbent: CandidateRef
+    """What it was compared with."""
+    incumbent_after: CandidateRef
+    ratio: float | None
+    """Mean latency over that of the incumbent, in the sweep of this command."""
+    ci: tuple[float, float] | None
+    conditions: tuple[Condition, ...]
+    overridden: tuple[str, ...]
+    """Flags that a person has accepted."""
+    applied: bool
+    detail: str
+
+    def document(self) -> dict[str, Any]:
+        """The JSON of DESIGN section 7."""
+        return self.model_dump(mode="json")
+
+
 class Signal(Model):
     """Something that the supervisor noticed."""
 
-    kind: Literal["stall", "cycle", "regression", "plateau", "diminishing-returns"]
+    kind: Literal["stall", "exhausted", "cycle", "regression", "plateau", "diminishing-returns"]
     detail: str
     directions: tuple[str, ...] = ()
     """Directions that are blocked because of it."""

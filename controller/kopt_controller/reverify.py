@@ -1,11 +1,13 @@
 """``kopt promote``: sweeps archived bytes again, in clean processes, before they are retained.
 
-What a round found is the reason to look; what this sweep finds decides. It has a run folder
-of its own, so that its samples are evidence like those of any other run.
+What a round found is the reason to look; what this sweep finds decides, and the validation
+after it. It has a run folder of its own, so that its samples are evidence like those of any
+other run; the last record of its journal is what it came to.
 """
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,20 +15,22 @@ from kopt_harness.archive import Archive, Run
 from kopt_harness.catalog import Catalog
 from kopt_harness.errors import NotFoundError, UsageError
 from kopt_harness.journal import Journal
-from kopt_harness.schema import Definition, Solution, SweepResult
+from kopt_harness.ledger import recorded
+from kopt_harness.schema import Definition, Solution, SweepResult, Validation
 from kopt_harness.targets import Target, best_target, get_target
 
 from .campaign import MakeHarness, floors_of, interruptible, lazy_harness, representatives_of
 from .config import RunConfig
 from .harness import Harness
-from .history import find_round, list_runs
-from .loop import Promotion
-from .policy import promotion_conditions
+from .history import PROMOTE, find_round, list_runs
+from .memory import PROMOTE_KEY
+from .policy import awaits_validation, promotion_conditions, validation_conditions
 from .promotion import Promoter
-from .result import CandidateRef, Condition, Decision
+from .result import CandidateRef, Condition, Decision, PromoteOutcome, PromotionRecord
 from .state import Observation, derive_state
+from .world import Promotion, Representative
 
-__all__ = ["Promotable", "Reverified", "find_promotable", "reverify"]
+__all__ = ["Promotable", "find_promotable", "reverify"]
 
 
 class Promotable(NamedTuple):
@@ -36,31 +40,6 @@ class Promotable(NamedTuple):
     """From the archive, content verified."""
     definition: Definition
     target: Target
-
-
-class Reverified(NamedTuple):
-    """What ``kopt promote`` reports."""
-
-    candidate: CandidateRef
-    incumbent: CandidateRef
-    """Before."""
-    target: str
-    applied: bool
-    conditions: tuple[Condition, ...]
-    detail: str
-    run: str
-
-    def document(self) -> dict[str, Any]:
-        """The JSON of DESIGN section 7."""
-        return {
-            "candidate": self.candidate.model_dump(mode="json"),
-            "incumbent": self.incumbent.model_dump(mode="json"),
-            "target": self.target,
-            "applied": self.applied,
-            "conditions": [condition.model_dump(mode="json") for condition in self.conditions],
-            "detail": self.detail,
-            "run": self.run,
-        }
 
 
 def find_promotable(
@@ -115,13 +94,13 @@ def reverify(
     *,
     overridden: tuple[str, ...] = (),
     notify: Callable[[str], None],
-) -> Reverified:
+) -> PromoteOutcome:
     """Sweeps the candidate against the present incumbent and promotes it if all holds.
 
     Args:
         catalog: Definitions.
         promotable: What to promote.
-        config: How to measure.
+        config: How to measure, and what is required.
         make_harness: Makes a harness with workers that have run nothing yet.
         overridden: Flags that the user accepts; recorded in the evidence.
         notify: Gets progress.
@@ -130,7 +109,7 @@ def reverify(
         NotFoundError: If there is no incumbent to compare with.
         UsageError: If the candidate is the incumbent already.
     """
-    candidate, definition, target = promotable
+    candidate, _, target = promotable
     incumbent = _incumbent(catalog, promotable)
     run = _create_run(catalog, promotable, incumbent, config, overridden)
     go_on = f"kopt promote {candidate.sha256[:12]}"
@@ -139,31 +118,139 @@ def reverify(
         lazy_harness(lambda: make_harness(target, config)) as harness,
         interruptible("the promotion", go_on),
     ):
-        prefix = f"sweep/{candidate.sha256[:12]}"
-        workloads = catalog.workloads(definition)
-        sweep = harness().sweep(candidate, incumbent, workloads, journal.scoped(prefix))
-        conditions = promotion_conditions(
-            sweep, workloads=workloads, public_seed=config.measure.seed, overridden=overridden
-        )
+        attempt = _Attempt(catalog, promotable, incumbent, config, journal, harness, overridden)
+        sweep, conditions = attempt.measure()
         failed = [condition for condition in conditions if not condition.ok]
         if failed:
             applied, detail = False, f"not applied: {failed[0].name} is {failed[0].measured}"
         else:
             notify(f"promoting {candidate.name}")
-            observations = _observe(catalog, promotable, config, harness(), journal)
-            promotion = _promotion(promotable, incumbent, sweep, conditions, observations)
-            promoter = _promoter(catalog, promotable, journal)
-            record = promoter.apply(promotion, mode="command", overridden=overridden)
+            record = attempt.promote(sweep, conditions)
             applied, detail = record.applied, record.detail
-    return Reverified(
-        candidate=_ref(candidate),
-        incumbent=_ref(incumbent),
-        target=target.name,
-        applied=applied,
-        conditions=conditions,
-        detail=detail,
-        run=run.id,
-    )
+        outcome = attempt.outcome(run.id, sweep, conditions, applied=applied, detail=detail)
+        journal.put(PROMOTE_KEY, outcome.model_dump(mode="json"))
+    return outcome
+
+
+class _Attempt(NamedTuple):
+    """One ``kopt promote``: what is measured, and what follows."""
+
+    catalog: Catalog
+    promotable: Promotable
+    incumbent: Solution
+    config: RunConfig
+    journal: Journal
+    harness: Callable[[], Harness]
+    overridden: tuple[str, ...]
+
+    def measure(self) -> tuple[SweepResult, tuple[Condition, ...]]:
+        """The sweep, and where all else holds the validation; with all conditions."""
+        rules = self.config.conditions
+        sweep = SweepResult.model_validate(self._recorded("sweep", self._sweep))
+        conditions = promotion_conditions(
+            sweep,
+            workloads=self.catalog.workloads(self.promotable.definition),
+            public_seed=self.config.measure.seed,
+            rules=rules,
+            overridden=self.overridden,
+        )
+        validation = None
+        if awaits_validation(conditions, rules):
+            validation = Validation.model_validate(self._recorded("validation", self._validate))
+        further = validation_conditions(sweep, validation, rules=rules, overridden=self.overridden)
+        return sweep, (*conditions, *further)
+
+    def promote(self, sweep: SweepResult, conditions: tuple[Condition, ...]) -> PromotionRecord:
+        """Writes the evidence and moves the pointer."""
+        candidate, definition, target = self.promotable
+        observations = self._observe()
+        decision = Decision(
+            label="promote",
+            code="re-verified",
+            reason="every condition held in a sweep of the archived bytes",
+            evidence=conditions,
+        )
+        promotion = Promotion(
+            candidate=candidate,
+            incumbent=self.incumbent,
+            sweep=sweep,
+            decision=decision,
+            state=derive_state(observations),
+            profiles=tuple(observation.profile for observation in observations),
+            rules=self.config.conditions,
+            samples_prefixes=(self._key("sweep"), self._key("validation")),
+        )
+        floors = floors_of(self.catalog, definition, target)
+        promoter = Promoter(
+            self.catalog, definition, target.name, journal=self.journal, floors=floors
+        )
+        return promoter.apply(promotion, mode="command", overridden=self.overridden)
+
+    def outcome(
+        self,
+        run: str,
+        sweep: SweepResult,
+        conditions: tuple[Condition, ...],
+        *,
+        applied: bool,
+        detail: str,
+    ) -> PromoteOutcome:
+        """What is recorded and reported."""
+        candidate, definition, target = self.promotable
+        comparison = sweep.comparison
+        return PromoteOutcome(
+            run=run,
+            definition=definition.name,
+            target=target.name,
+            candidate=_ref(candidate),
+            incumbent=_ref(self.incumbent),
+            incumbent_after=_ref(candidate if applied else self.incumbent),
+            ratio=None if comparison is None else comparison.ratio,
+            ci=None if comparison is None else comparison.ci,
+            conditions=conditions,
+            overridden=self.overridden,
+            applied=applied,
+            detail=detail,
+        )
+
+    def _key(self, what: str) -> str:
+        return f"{what}/{self.promotable.candidate.sha256[:12]}"
+
+    def _recorded(self, what: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        return recorded(self.journal, f"{self._key(what)}/outcome", measure)
+
+    def _sweep(self) -> dict[str, Any]:
+        workloads = self.catalog.workloads(self.promotable.definition)
+        units = self.journal.scoped(self._key("sweep"))
+        inputs = self.config.conditions.min_distinct_inputs
+        candidate = self.promotable.candidate
+        found = self.harness().sweep(candidate, self.incumbent, workloads, units, inputs)
+        return found.model_dump(mode="json")
+
+    def _validate(self) -> dict[str, Any]:
+        workloads = [representative.workload for representative in self._representatives()]
+        units = self.journal.scoped(self._key("validation"))
+        candidate = self.promotable.candidate
+        found = self.harness().validate(candidate, self.incumbent, workloads, units)
+        return found.model_dump(mode="json")
+
+    def _representatives(self) -> tuple[Representative, ...]:
+        _, definition, target = self.promotable
+        return representatives_of(self.catalog, definition, target, self.config.gate_workloads)
+
+    def _observe(self) -> list[Observation]:
+        candidate = self.promotable.candidate
+        return [
+            Observation(
+                regime=each.regime,
+                workloads=each.weight,
+                profile=self.harness().profile(candidate, each.workload, self.journal),
+                cost_bytes=each.cost_bytes,
+                flops=each.flops,
+                floor=each.floor,
+            )
+            for each in self._representatives()
+        ]
 
 
 def _incumbent(catalog: Catalog, promotable: Promotable) -> Solution:
@@ -193,10 +280,12 @@ def _create_run(
     archive = Archive(catalog.root.local)
     archive.put(incumbent)
     manifest = {
-        "kind": "promote",
+        "kind": PROMOTE,
+        "by": _user(),
         "definition": definition.name,
         "target": target.name,
         "candidate": candidate.sha256,
+        "candidate_name": candidate.name,
         "incumbent": incumbent.sha256,
         "overridden_flags": list(overridden),
         "config": config.model_dump(mode="json"),
@@ -204,55 +293,12 @@ def _create_run(
     return archive.create_run(f"promote-{definition.kopt.alias}-{target.name}", manifest)
 
 
-def _observe(
-    catalog: Catalog,
-    promotable: Promotable,
-    config: RunConfig,
-    harness: Harness,
-    journal: Journal,
-) -> list[Observation]:
-    candidate, definition, target = promotable
-    return [
-        Observation(
-            regime=each.regime,
-            workloads=each.weight,
-            profile=harness.profile(candidate, each.workload, journal),
-            cost_bytes=each.cost_bytes,
-            flops=each.flops,
-            floor=each.floor,
-        )
-        for each in representatives_of(catalog, definition, target, config.gate_workloads)
-    ]
-
-
-def _promotion(
-    promotable: Promotable,
-    incumbent: Solution,
-    sweep: SweepResult,
-    conditions: tuple[Condition, ...],
-    observations: list[Observation],
-) -> Promotion:
-    decision = Decision(
-        label="promote",
-        code="re-verified",
-        reason="every condition held in a sweep of the archived bytes",
-        evidence=conditions,
-    )
-    return Promotion(
-        candidate=promotable.candidate,
-        incumbent=incumbent,
-        sweep=sweep,
-        decision=decision,
-        state=derive_state(observations),
-        profiles=tuple(observation.profile for observation in observations),
-        samples_prefix=f"sweep/{promotable.candidate.sha256[:12]}",
-    )
-
-
-def _promoter(catalog: Catalog, promotable: Promotable, journal: Journal) -> Promoter:
-    _, definition, target = promotable
-    floors = floors_of(catalog, definition, target)
-    return Promoter(catalog, definition, target.name, journal=journal, floors=floors)
+def _user() -> str | None:
+    """Who asked for it, as the system knows them; kept on this machine only."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
 
 
 def _ref(solution: Solution) -> CandidateRef:

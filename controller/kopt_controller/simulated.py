@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from kopt_harness.bench.stats import decide, ratio_interval
+from kopt_harness.bench.regressions import ERROR, regressions, secondary
+from kopt_harness.bench.stats import block_levels, decide, interval_of
 from kopt_harness.ledger import Ledger, recorded
 from kopt_harness.schema import (
+    BuildResult,
     Comparison,
     Evaluation,
     Flag,
@@ -26,10 +28,12 @@ from kopt_harness.schema import (
     Profile,
     ProfiledKernel,
     Reason,
+    SecondaryRatios,
     Solution,
     SolutionRef,
     SweepResult,
     TierResult,
+    Validation,
     Verdict,
     Workload,
     WorkloadComparison,
@@ -40,6 +44,8 @@ __all__ = ["SimulatedDevice", "SimulatedHarness", "bowl"]
 
 CONFIDENCE = 0.95
 MARGIN = 0.02
+TRIALS = 3
+"""Input sets that a check takes on a workload."""
 
 
 _SETTING = re.compile(r"(?:#define KOPT_)?([A-Z][A-Z0-9_]*)\s*=?\s*(\d+)")
@@ -121,12 +127,12 @@ class SimulatedHarness:
         ledger: Ledger,
     ) -> GateResult:
         """Passes unless the verdict is bad or the comparison says slower."""
-        evaluation = self._evaluate(candidate, workloads, ledger)
+        evaluation = self._evaluate(candidate, workloads, ledger, TRIALS)
         if evaluation.verdict is not Verdict.PASS:
             return GateResult(
                 evaluation=evaluation, comparison=None, passed=False, reason=evaluation.reasons[0]
             )
-        comparison = self._compare(incumbent, candidate, workloads, ledger)
+        comparison = self._compare(incumbent, candidate, workloads, ledger, "gate")
         reason = Reason(
             code=comparison.decision, detail=f"{comparison.decision}, ratio {comparison.ratio:.3f}"
         )
@@ -143,13 +149,37 @@ class SimulatedHarness:
         incumbent: Solution,
         workloads: Sequence[Workload],
         ledger: Ledger,
+        distinct_inputs: int = 0,
     ) -> SweepResult:
         """All workloads, complete where the verdict is good."""
-        evaluation = self._evaluate(candidate, workloads, ledger)
+        trials = max(TRIALS, -(-distinct_inputs // max(1, len(workloads))))
+        evaluation = self._evaluate(candidate, workloads, ledger, trials)
         if evaluation.verdict is not Verdict.PASS:
             return SweepResult(evaluation=evaluation, comparison=None, complete=False)
-        comparison = self._compare(incumbent, candidate, workloads, ledger)
-        return SweepResult(evaluation=evaluation, comparison=comparison, complete=True)
+        comparison = self._compare(incumbent, candidate, workloads, ledger, "sweep")
+        return SweepResult(
+            evaluation=evaluation,
+            comparison=comparison,
+            complete=True,
+            built=_built(candidate, self.target),
+        )
+
+    def validate(
+        self,
+        candidate: Solution,
+        incumbent: Solution,
+        workloads: Sequence[Workload],
+        ledger: Ledger,
+    ) -> Validation:
+        """The gate once more, with noise of its own; a build has nothing that could differ."""
+        evaluation = self._evaluate(candidate, workloads, ledger, TRIALS)
+        comparison = self._compare(incumbent, candidate, workloads, ledger, "validation")
+        passed = evaluation.verdict is Verdict.PASS and comparison.decision != "slower"
+        reason = Reason(code=comparison.decision, detail=comparison.decision)
+        gate = GateResult(
+            evaluation=evaluation, comparison=comparison, passed=passed, reason=reason
+        )
+        return Validation(built=_built(candidate, self.target), gate=gate)
 
     def close(self) -> None:
         """Nothing to end."""
@@ -182,14 +212,14 @@ class SimulatedHarness:
         return profile.model_dump(mode="json")
 
     def _evaluate(
-        self, solution: Solution, workloads: Sequence[Workload], ledger: Ledger
+        self, solution: Solution, workloads: Sequence[Workload], ledger: Ledger, trials: int
     ) -> Evaluation:
         verdict = self._device.verdicts.get(solution.name, Verdict.PASS)
         results = []
         for workload in workloads:
             key = f"check/{solution.sha256[:12]}/{workload.uuid}"
             found = self._measured(ledger, key, lambda: {"verdict": str(verdict)})
-            results.append(_result(workload, Verdict(found["verdict"])))
+            results.append(_result(workload, Verdict(found["verdict"]), trials))
         code = self._device.flags.get(solution.name)
         reasons = () if verdict is Verdict.PASS else (_bad(verdict),)
         return Evaluation(
@@ -204,11 +234,19 @@ class SimulatedHarness:
         )
 
     def _compare(
-        self, a: Solution, b: Solution, workloads: Sequence[Workload], ledger: Ledger
+        self,
+        a: Solution,
+        b: Solution,
+        workloads: Sequence[Workload],
+        ledger: Ledger,
+        what: str,
     ) -> Comparison:
-        blocks = [self._blocks(a, b, workload, ledger) for workload in workloads]
-        interval = ratio_interval(blocks, CONFIDENCE)
-        rows = tuple(_row(w, each) for w, each in zip(workloads, blocks, strict=True))
+        blocks = [self._blocks(a, b, workload, ledger, what) for workload in workloads]
+        levels = [block_levels(each) for each in blocks]
+        interval = interval_of(levels, CONFIDENCE)
+        slower = [test.adjusted_p for test in regressions(levels, MARGIN)]
+        beside = secondary(levels, [_regime(workload) for workload in workloads])
+        rows = tuple(map(_row, workloads, blocks, slower))
         return Comparison(
             a=_ref(a),
             b=_ref(b),
@@ -221,18 +259,26 @@ class SimulatedHarness:
             decision=decide(interval, MARGIN),
             a_mean_us=_mean(row.a_median_us for row in rows),
             b_mean_us=_mean(row.b_median_us for row in rows),
+            secondary=SecondaryRatios(
+                median=beside.median_ratio,
+                p95=beside.p95_ratio,
+                worst=beside.worst_ratio,
+                regimes=dict(beside.regimes),
+                worst_regime=beside.worst_regime,
+                worst_regime_ratio=beside.worst_regime_ratio,
+            ),
             workloads=rows,
         )
 
     def _blocks(
-        self, a: Solution, b: Solution, workload: Workload, ledger: Ledger
+        self, a: Solution, b: Solution, workload: Workload, ledger: Ledger, what: str
     ) -> list[PairedBlock]:
         pair = f"{a.sha256[:12]}-{b.sha256[:12]}"
         found = []
         for number in range(self._device.blocks):
             key = f"block/{pair}/{workload.uuid}/{number}"
             seed = self._run_seed if self._device.seed is None else self._device.seed
-            rng = random.Random(f"{seed}/{key}")
+            rng = random.Random(f"{seed}/{what}/{key}")
             value = self._measured(ledger, key, partial(self._block, a, b, workload, rng))
             found.append(PairedBlock.model_validate(value))
         return found
@@ -249,11 +295,21 @@ def _ref(solution: Solution) -> SolutionRef:
     return SolutionRef(name=solution.name, definition=solution.definition, sha256=solution.sha256)
 
 
+def _built(solution: Solution, target: str) -> BuildResult:
+    """Of one key, whatever it is built in."""
+    return BuildResult(solution=_ref(solution), target=target, ok=True, key=solution.sha256)
+
+
+def _regime(workload: Workload) -> str:
+    """Every combination of axes is a regime of its own."""
+    return ",".join(f"{name}={extent}" for name, extent in workload.axes.items())
+
+
 def _bad(verdict: Verdict) -> Reason:
     return Reason(code=f"simulated-{verdict}", detail=f"the simulation says {verdict}")
 
 
-def _result(workload: Workload, verdict: Verdict) -> WorkloadResult:
+def _result(workload: Workload, verdict: Verdict, trials: int) -> WorkloadResult:
     ok = verdict is Verdict.PASS
     tiers = {
         name: TierResult(
@@ -266,14 +322,14 @@ def _result(workload: Workload, verdict: Verdict) -> WorkloadResult:
         axes=workload.axes,
         verdict=verdict,
         phase="check",
-        trials=1,
+        trials=trials if ok else 1,
         reasons=() if ok else (_bad(verdict),),
         tiers=tiers,
     )
 
 
-def _row(workload: Workload, blocks: Sequence[PairedBlock]) -> WorkloadComparison:
-    interval = ratio_interval([blocks], CONFIDENCE)
+def _row(workload: Workload, blocks: Sequence[PairedBlock], p_slower: float) -> WorkloadComparison:
+    interval = interval_of([block_levels(blocks)], CONFIDENCE)
     return WorkloadComparison(
         uuid=workload.uuid,
         axes=workload.axes,
@@ -282,6 +338,8 @@ def _row(workload: Workload, blocks: Sequence[PairedBlock]) -> WorkloadCompariso
         ratio=interval.ratio,
         ci=(interval.lo, interval.hi),
         n=len(blocks),
+        p_slower=p_slower,
+        slower=p_slower < ERROR,
     )
 
 

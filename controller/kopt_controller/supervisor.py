@@ -1,7 +1,9 @@
-"""Watches the history: stalls, cycles, regressions, plateaus, diminishing returns.
+"""Watches the history: stalls, exhaustion, cycles, regressions, plateaus, diminishing returns.
 
 Only rounds since the incumbent last moved count against a direction: with another incumbent
-the same direction may pay again. What the supervisor blocks, a policy does not choose.
+the same direction may pay again. A round without candidates has tried nothing: it is no
+stall and blocks nothing, and several of them are a signal of their own. One whose promotion
+waits for a person has succeeded. What the supervisor blocks, a policy does not choose.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from .result import Signal
 __all__ = ["Advice", "supervise"]
 
 STALL_ROUNDS = 3
-"""Rounds in a row in which no candidate passed the gate."""
+"""Rounds in a row in which candidates were tried and none passed the gate."""
+EXHAUSTED_ROUNDS = 2
+"""Rounds in a row in which nobody had anything to propose."""
 PLATEAU_ROUNDS = 4
 """Rounds in a row in which candidates passed and none was promoted."""
 CYCLE_ROUNDS = 2
@@ -44,11 +48,12 @@ class Advice(NamedTuple):
 
 def supervise(memory: Memory) -> Advice:
     """The advice for the next round."""
-    recent = memory.since_promotion()
+    recent = tuple(past for past in memory.since_promotion() if past.trials)
     signals = [
         signal
         for signal in (
             _stall(recent),
+            _exhausted(memory),
             _cycle(recent),
             *_regressions(recent),
             _plateau(recent),
@@ -65,7 +70,7 @@ def supervise(memory: Memory) -> Advice:
         signals=tuple(signals),
         blocked=blocked,
         recommended=tuple(sorted((d for d in gains if d not in blocked), key=lambda d: -gains[d])),
-        ask_person=any(s.kind in ("stall", "plateau", "diminishing-returns") for s in signals),
+        ask_person=any(s.kind not in ("cycle", "regression") for s in signals),
     )
 
 
@@ -76,10 +81,18 @@ def _stall(recent: tuple[RoundMemory, ...]) -> Signal | None:
     return Signal(kind="stall", detail=f"no candidate of the last {len(last)} rounds passed a gate")
 
 
+def _exhausted(memory: Memory) -> Signal | None:
+    last = memory.since_promotion()[-EXHAUSTED_ROUNDS:]
+    if len(last) < EXHAUSTED_ROUNDS or any(past.trials for past in last):
+        return None
+    detail = f"nobody had anything to propose in the last {len(last)} rounds"
+    return Signal(kind="exhausted", detail=detail)
+
+
 def _cycle(recent: tuple[RoundMemory, ...]) -> Signal | None:
     last = recent[-CYCLE_ROUNDS:]
     directions = {past.direction for past in last}
-    if len(last) < CYCLE_ROUNDS or len(directions) != 1:
+    if len(last) < CYCLE_ROUNDS or len(directions) != 1 or any(p.succeeded for p in last):
         return None
     direction = directions.pop()
     return Signal(
@@ -92,7 +105,7 @@ def _cycle(recent: tuple[RoundMemory, ...]) -> Signal | None:
 def _regressions(recent: tuple[RoundMemory, ...]) -> list[Signal]:
     worse: dict[str, int] = {}
     for past in recent:
-        if past.trials and all(_is_worse(past, index) for index in range(len(past.trials))):
+        if all(_is_worse(past, index) for index in range(len(past.trials))):
             worse[past.direction] = worse.get(past.direction, 0) + 1
     return [
         Signal(
@@ -114,7 +127,8 @@ def _is_worse(past: RoundMemory, index: int) -> bool:
 
 def _plateau(recent: tuple[RoundMemory, ...]) -> Signal | None:
     last = recent[-PLATEAU_ROUNDS:]
-    if len(last) < PLATEAU_ROUNDS or not any(t.passed for past in last for t in past.trials):
+    passed = any(trial.passed for past in last for trial in past.trials)
+    if len(last) < PLATEAU_ROUNDS or not passed or any(past.succeeded for past in last):
         return None
     return Signal(
         kind="plateau",

@@ -39,6 +39,11 @@ class Run:
         return self.folder.name
 
     @property
+    def moment(self) -> tuple[str, str]:
+        """When it was made: second and fraction, which sort by time."""
+        return self.id[: len("20261129-141722")], self.id.rpartition("-")[2]
+
+    @property
     def journal_path(self) -> Path:
         """Append-only truth of the run."""
         return self.folder / "journal.jsonl"
@@ -141,7 +146,7 @@ class Archive:
         return run
 
     def _new_run(self, label: str) -> Run:
-        """A folder named after this moment; names sort by time also within one second."""
+        """A folder named after this moment, which the name tells to 15 microseconds."""
         while True:
             now = datetime.now(UTC)
             fraction = now.microsecond * 0x10000 // 1_000_000
@@ -155,8 +160,9 @@ class Archive:
         """All runs that have a manifest, oldest first."""
         if not self.runs_folder.is_dir():
             return ()
-        folders = sorted(path for path in self.runs_folder.iterdir() if path.is_dir())
-        return tuple(run for run in map(Run, folders) if run.manifest_path.exists())
+        found = [Run(path) for path in self.runs_folder.iterdir() if path.is_dir()]
+        made = [run for run in found if run.manifest_path.exists()]
+        return tuple(sorted(made, key=lambda run: (run.moment, run.id)))
 
     def run(self, run_id: str) -> Run:
         """A run by its id or an unambiguous part of it.

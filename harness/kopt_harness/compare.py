@@ -1,31 +1,46 @@
-"""Is B faster than A: paired ABBA blocks under one lease, until the answer is clear.
+"""Is B faster than A: paired blocks under one lease, until the answer is clear.
 
-A block is four slots, A B B A, of ``calls_per_slot`` timed and checked calls each, on the
-same input sets. Each block is one ledger unit: it is taken whole or not at all. After
+A block is four slots, A B B A or B A A B, of ``calls_per_slot`` timed and checked calls each,
+on the same input sets. Of two blocks that follow each other one has either order, which comes
+first being drawn by the operating system: what the first slot of a block suffers hits both
+solutions alike. Each block is one ledger unit: it is taken whole or not at all. After
 ``blocks_min`` blocks of every workload the data is looked at; while the interval still
-straddles a boundary, the workloads that add most to its variance get another block.
+straddles a boundary, the workloads that add most to its variance get further blocks, and once
+B is faster those on which it may be slower. ``bench.sequence`` decides all of this.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kopt_harness.bench.stats import decide, look_confidence, ratio_interval, spread
+from kopt_harness.bench.regressions import ERROR, secondary
+from kopt_harness.bench.sequence import Rule
+from kopt_harness.bench.stats import (
+    MIN_FREEDOM,
+    Levels,
+    RatioInterval,
+    block_levels,
+    interval_of,
+)
 from kopt_harness.conditions import disturbance, own_processes, read_conditions
 from kopt_harness.evaluate import build, refusal, solution_ref
 from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
+from kopt_harness.noise import Margin, recorded_margin
 from kopt_harness.outcome import CandidateFailedError
 from kopt_harness.schema import (
+    BlockOrder,
     BuildResult,
     Comparison,
     ComparisonDecision,
     Flag,
     PairedBlock,
     Reason,
+    SecondaryRatios,
     Solution,
     Verdict,
     Workload,
@@ -74,6 +89,7 @@ class Pair:
     flush_bytes: int = 0
     """Written before each timed call, as the blocks say."""
     _warm: set[tuple[str, str]] = field(default_factory=set)
+    _margin: Margin | None = None
 
     @classmethod
     def of(
@@ -90,6 +106,26 @@ class Pair:
                 return cls(setting, session, ledger, a, b, {}, failure=failure)
         built = {each.sha256: build(setting, each) for each in (a, b)}
         return cls(setting, session, ledger, a, b, built)
+
+    @property
+    def names(self) -> str:
+        """Part of the ledger keys."""
+        return f"{self.a.sha256[:12]}-{self.b.sha256[:12]}"
+
+    @property
+    def margin(self) -> Margin:
+        """Of the decision; found when first asked, and the same in a run that goes on."""
+        if self._margin is None:
+            definition = self.setting.catalog.resolve(self.a.definition)
+            key = f"margin/{self.names}"
+            self._margin = recorded_margin(self.setting, definition, self.ledger, key)
+        return self._margin
+
+    @property
+    def rule(self) -> Rule:
+        """By which it is decided."""
+        options = self.setting.options
+        return Rule(options.blocks_min, options.blocks_max, options.confidence, self.margin.value)
 
     @property
     def flags(self) -> dict[str, Flag]:
@@ -110,10 +146,10 @@ class Pair:
         """Brings a workload to ``count`` blocks, from the ledger where it has them."""
         known = self.blocks.setdefault(workload.uuid, [])
         while len(known) < count and self.failure is None and workload.uuid not in self.skipped:
-            key = f"block/{self.a.sha256[:12]}-{self.b.sha256[:12]}/{workload.uuid}/{len(known)}"
+            key = f"block/{self.names}/{workload.uuid}/{len(known)}"
             record = self.ledger.get(key)
             if record is None:
-                record = self._quiet_block(workload)
+                record = self._quiet_block(workload, _order(known))
                 self.ledger.put(key, record)
             self._take(workload, record)
 
@@ -131,19 +167,21 @@ class Pair:
         for flag in record["flags"]:
             self.raised.setdefault(workload.uuid, []).append(Flag.model_validate(flag))
         self.flush_bytes = record["flush_bytes"]
-        block = PairedBlock(a_ns=record["a_ns"], b_ns=record["b_ns"])
+        block = PairedBlock(
+            a_ns=record["a_ns"], b_ns=record["b_ns"], order=record.get("order", "abba")
+        )
         self.blocks[workload.uuid].append(block)
 
-    def _quiet_block(self, workload: Workload) -> dict[str, Any]:
+    def _quiet_block(self, workload: Workload, order: BlockOrder) -> dict[str, Any]:
         """A block in which the device was left alone; the last try is flagged if none was."""
         for _ in range(BLOCK_TRIES):
-            record = self._block(workload)
+            record = self._block(workload, order)
             if not record.get("disturbed"):
                 return record
         flag = Flag(code="disturbed-device", detail=record["disturbed"])
         return record | {"flags": [*record["flags"], flag.model_dump(mode="json")]}
 
-    def _block(self, workload: Workload) -> dict[str, Any]:
+    def _block(self, workload: Workload, order: BlockOrder) -> dict[str, Any]:
         """Measures one block; a fault of a solution is the record."""
         current = self.a
         try:
@@ -156,7 +194,7 @@ class Pair:
             samples: dict[str, list[int]] = {"a": [], "b": []}
             uuid = self.setting.target.present().uuid
             before = read_conditions(uuid)
-            for label in "abba":
+            for label in order:
                 current = self.a if label == "a" else self.b
                 samples[label] += calls.slot(current.sha256, len(numbers), numbers=numbers)
             after = read_conditions(uuid)
@@ -178,6 +216,7 @@ class Pair:
         return {
             "a_ns": samples["a"],
             "b_ns": samples["b"],
+            "order": order,
             "flush_bytes": self.session.flush_bytes,
             "flags": [flag.model_dump(mode="json") for flag in calls.flags(self.b.sha256)],
             "census": {
@@ -231,34 +270,34 @@ def compare_pair(
                     progress(workload, position)
             look += 1
             comparison = conclude_comparison(pair, workloads, look)
-            if comparison.decision != "ambiguous":
-                return comparison
-            open_ = _most_uncertain(pair, workloads, comparison.ratio or 1.0)
+            open_ = _open(pair, workloads, comparison.decision)
             if not open_ or time.monotonic() - started > options.budget_s:
                 return comparison
             for uuid in open_:
-                wanted[uuid] += 1
+                wanted[uuid] = pair.rule.grown(wanted[uuid])
 
 
 def conclude_comparison(pair: Pair, workloads: Sequence[Workload], look: int) -> Comparison:
     """The decision from recorded blocks alone; the same blocks give the same one."""
     options = pair.setting.options
-    blocks = [pair.blocks.get(workload.uuid, []) for workload in workloads]
-    confidence = look_confidence(options.confidence, look)
     decision: ComparisonDecision = "ambiguous"
-    ratio, ci, reason = None, None, ""
+    ratio, ci, reason, beside = None, None, "", None
+    levels = _levels(pair, workloads)
+    slower: dict[str, float] = {}
     if pair.failure is not None:
         name = pair.a.name if pair.failure.sha256 == pair.a.sha256 else pair.b.name
         reason = f"{name}: {pair.failure.verdict.value}: {pair.failure.reason.detail}"
-    elif (timed := _timed(pair, workloads)) and all(len(each) >= 2 for each in timed):
-        interval = ratio_interval(timed, confidence)
-        ratio, ci = interval.ratio, (interval.lo, interval.hi)
-        decision = decide(interval, options.margin)
-        reason = "" if decision != "ambiguous" else "the interval straddles the margin"
+    elif levels and all(len(each) >= 2 for each in levels.values()):
+        found = pair.rule.look(list(levels.values()), look)
+        ratio, ci, decision = found.interval.ratio, found.interval[1:3], found.decision
+        reason = "" if decision != "ambiguous" else _why_open(found.interval)
         reason = "; ".join(filter(None, [reason, *pair.skipped.values()]))
+        beside = _secondary(pair, levels)
+        tests = pair.rule.regressions(list(levels.values()))
+        slower = {uuid: t.adjusted_p for uuid, t in zip(levels, tests, strict=True)}
     else:
         reason = "; ".join(pair.skipped.values()) or "fewer than two blocks of a workload"
-    rows = [_row(w, b, confidence) for w, b in zip(workloads, blocks, strict=True)]
+    rows = [_row(pair, workload, slower.get(workload.uuid)) for workload in workloads]
     return Comparison(
         a=solution_ref(pair.a),
         b=solution_ref(pair.b),
@@ -267,29 +306,76 @@ def conclude_comparison(pair: Pair, workloads: Sequence[Workload], look: int) ->
         ratio=ratio,
         ci=ci,
         confidence=options.confidence,
-        margin=options.margin,
+        margin=pair.margin.value,
+        margin_source=pair.margin.source,
         decision=decision,
         reason=reason,
         a_mean_us=_mean(rows, "a_median_us"),
         b_mean_us=_mean(rows, "b_median_us"),
+        looks=look,
+        secondary=beside,
         workloads=tuple(rows),
     )
 
 
-def _timed(pair: Pair, workloads: Sequence[Workload]) -> list[list[PairedBlock]]:
-    """Blocks of the workloads that are not skipped."""
-    return [pair.blocks.get(w.uuid, []) for w in workloads if w.uuid not in pair.skipped]
+def _order(known: Sequence[PairedBlock]) -> BlockOrder:
+    """Of the next block: at random, or the other one of its pair."""
+    if len(known) % 2:
+        return "baab" if known[-1].order == "abba" else "abba"
+    return random.SystemRandom().choice(("abba", "baab"))
 
 
-def _row(
-    workload: Workload, blocks: Sequence[PairedBlock], confidence: float
-) -> WorkloadComparison:
+def _levels(pair: Pair, workloads: Sequence[Workload]) -> dict[str, Levels]:
+    """Of the workloads that are not skipped, by uuid."""
+    return {
+        w.uuid: block_levels(pair.blocks.get(w.uuid, ()))
+        for w in workloads
+        if w.uuid not in pair.skipped
+    }
+
+
+def _open(pair: Pair, workloads: Sequence[Workload], decision: ComparisonDecision) -> list[str]:
+    """The workloads that are to have more blocks; none where the comparison is at its end."""
+    levels = _levels(pair, workloads)
+    if not levels or any(len(each) < 2 for each in levels.values()):
+        return []
+    uuids, found = list(levels), list(levels.values())
+    chosen: list[int] = []
+    if decision == "ambiguous":
+        chosen = pair.rule.uncertain(found)
+    elif decision == "faster":
+        chosen = pair.rule.suspicious(found)
+    return [uuids[position] for position in chosen]
+
+
+def _why_open(interval: RatioInterval) -> str:
+    if interval.freedom < MIN_FREEDOM:
+        return f"too few blocks: {interval.freedom:.1f} degrees of freedom of {MIN_FREEDOM:g}"
+    return "the interval straddles the margin"
+
+
+def _secondary(pair: Pair, levels: dict[str, Levels]) -> SecondaryRatios:
+    catalog = pair.setting.catalog
+    regimes = catalog.regimes(catalog.resolve(pair.a.definition))
+    found = secondary(list(levels.values()), [regimes[uuid] for uuid in levels])
+    return SecondaryRatios(
+        median=found.median_ratio,
+        p95=found.p95_ratio,
+        worst=found.worst_ratio,
+        regimes=dict(found.regimes),
+        worst_regime=found.worst_regime,
+        worst_regime_ratio=found.worst_regime_ratio,
+    )
+
+
+def _row(pair: Pair, workload: Workload, p_slower: float | None) -> WorkloadComparison:
+    blocks = pair.blocks.get(workload.uuid, [])
     if len(blocks) < 2:
         nothing: dict[str, Any] = {"a_median_us": None, "b_median_us": None, "ratio": None}
         return WorkloadComparison(
             uuid=workload.uuid, axes=workload.axes, ci=None, n=len(blocks), **nothing
         )
-    interval = ratio_interval([blocks], confidence)
+    interval = interval_of([block_levels(blocks)], pair.setting.options.confidence)
     a_ns = sorted(ns for block in blocks for ns in block.a_ns)
     b_ns = sorted(ns for block in blocks for ns in block.b_ns)
     return WorkloadComparison(
@@ -300,6 +386,8 @@ def _row(
         ratio=interval.ratio,
         ci=(interval.lo, interval.hi),
         n=len(blocks),
+        p_slower=p_slower,
+        slower=p_slower is not None and p_slower < ERROR,
     )
 
 
@@ -311,24 +399,3 @@ def _median_us(ordered_ns: Sequence[int]) -> float:
 def _mean(rows: Sequence[WorkloadComparison], name: str) -> float | None:
     values = [getattr(row, name) for row in rows]
     return sum(values) / len(values) if values and None not in values else None
-
-
-def _most_uncertain(pair: Pair, workloads: Sequence[Workload], ratio: float) -> list[str]:
-    """The workloads that make up most of the variance and are not full.
-
-    None where what is left to gain is small: another look would cost more than it tells.
-    """
-    open_ = [workload for workload in workloads if workload.uuid not in pair.skipped]
-    blocks = _timed(pair, workloads)
-    shares = spread(blocks, ratio)
-    ranked = sorted(zip(shares, open_, blocks, strict=True), key=lambda x: -x[0])
-    most, gathered, chosen = sum(shares) * 0.8, 0.0, []
-    reducible = 0.0
-    for share, workload, taken in ranked:
-        if len(taken) < pair.setting.options.blocks_max:
-            chosen.append(workload.uuid)
-            reducible += share
-        gathered += share
-        if gathered >= most and chosen:
-            break
-    return chosen if reducible >= 0.1 * sum(shares) else []

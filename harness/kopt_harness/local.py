@@ -17,11 +17,13 @@ from kopt_harness.schema import (
     Profile,
     Solution,
     SweepResult,
+    Validation,
     Workload,
 )
 from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 from kopt_harness.sweep import sweep
+from kopt_harness.validate import validate
 
 __all__ = ["LocalHarness"]
 
@@ -83,24 +85,43 @@ class LocalHarness:
         incumbent: Solution,
         workloads: Sequence[Workload],
         ledger: Ledger,
+        distinct_inputs: int = 0,
     ) -> SweepResult:
         """See ``kopt_harness.sweep``."""
         self._notify(f"sweep: {candidate.name} on {len(workloads)} workloads")
 
-        return sweep(
+        found = sweep(
             self._setting,
             candidate,
             incumbent,
             workloads,
             ledger,
             session=self._session_to_time(candidate),
+            distinct_inputs=distinct_inputs,
         )
+        if found.comparison is None:
+            return found
+        built = build(self._setting, candidate).model_copy(update={"log": "", "path": ""})
+        return found.model_copy(update={"built": built})
+
+    def validate(
+        self,
+        candidate: Solution,
+        incumbent: Solution,
+        workloads: Sequence[Workload],
+        ledger: Ledger,
+    ) -> Validation:
+        """See ``kopt_harness.validate``; ends all processes that have measured before."""
+        self._notify(f"validation: {candidate.name} rebuilt, on {len(workloads)} workloads")
+        self.close()
+        return validate(self._setting, candidate, incumbent, workloads, ledger)
 
     def close(self) -> None:
         """Ends all workers."""
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()
+        self._profiled.clear()
 
     @property
     def phases_ns(self) -> dict[str, int]:

@@ -32,12 +32,16 @@ class MeasureOptions(Model):
     """Timed calls in each of the four slots of an ABBA block; null: the target kind's own."""
     blocks_min: int = Field(default=3, ge=2)
     """Blocks of each workload before a decision."""
-    blocks_max: int = Field(default=8, ge=2)
+    blocks_max: int = Field(default=16, ge=2)
     """Blocks of one workload at most."""
-    confidence: float = Field(default=0.95, gt=0.5, lt=1)
-    """Of the interval of the ratio, over all looks at the data."""
-    margin: float = Field(default=0.02, ge=0, lt=1)
-    """Relative difference that counts as the same; a promotion must beat it."""
+    confidence: float = Field(default=0.99, gt=0.5, lt=1)
+    """Of the interval of the ratio, over all looks at the data: of two solutions that are
+    equal, one is called faster in half of 1 % of comparisons at most."""
+    margin: float | None = Field(default=None, ge=0, lt=1)
+    """Relative difference that counts as the same; a promotion must beat it. Null: the noise
+    floor that ``kopt calibrate --timing`` has stored for this epoch, or 2 % without one."""
+    margin_min: float = Field(default=0.002, ge=0, lt=1)
+    """At least this, whatever the noise floor."""
     pool: int = Field(default=3, ge=1)
     """Input sets that timed calls choose from, beside one that was never used before."""
     call_timeout_s: float = Field(default=60.0, gt=0)

@@ -32,6 +32,8 @@ class Setting:
     catalog: Catalog
     target: Target
     options: MeasureOptions
+    builds: Path | None = None
+    """Folder of built solutions; null: the root's own."""
 
     @classmethod
     def here(cls, catalog: Catalog, target: str, options: MeasureOptions) -> Setting:
@@ -75,7 +77,7 @@ class Setting:
     @property
     def build_cache(self) -> Path:
         """Folder of built solutions."""
-        return self.catalog.root.local / "builds"
+        return self.builds or self.catalog.root.local / "builds"
 
     def rules(self, definition: Definition) -> dict[str, Any]:
         """By what an answer of a definition is judged here, resolved: for the result."""

@@ -7,6 +7,7 @@ because timing shares its device with nothing else that is timed.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
@@ -47,6 +48,7 @@ def sweep(
     *,
     session: Session | None = None,
     progress: Progress | None = None,
+    distinct_inputs: int = 0,
 ) -> SweepResult:
     """Checks every workload, and with an incumbent compares both on all of them.
 
@@ -58,7 +60,9 @@ def sweep(
         ledger: completed units.
         session: a warm one whose arena fits; one is opened by default.
         progress: called after each checked workload.
+        distinct_inputs: input sets over all workloads at least, whatever ``trials`` says.
     """
+    setting = _with_trials(setting, -(-distinct_inputs // max(1, len(workloads))))
     definition = setting.catalog.resolve(candidate.definition)
     baselines = find_baselines(setting, definition)
     own = session is None
@@ -124,6 +128,14 @@ def admitted_workers(setting: Setting, workloads: Sequence[Workload], solution: 
     each = _WORKER_BYTES + largest * (1 + 2 * sets)
     free = int(psutil.virtual_memory().available * 0.8)
     return max(1, min(setting.options.workers, free // each, len(workloads)))
+
+
+def _with_trials(setting: Setting, least: int) -> Setting:
+    """The setting with at least so many input sets a workload."""
+    trials = max(setting.options.trials, least)
+    return dataclasses.replace(
+        setting, options=setting.options.model_copy(update={"trials": trials})
+    )
 
 
 def _visit(pair: Pair, workloads: Sequence[Workload], progress: Progress | None) -> Evaluation:

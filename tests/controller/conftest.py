@@ -128,7 +128,7 @@ def make_toy(path: Path) -> Toy:
     device = SimulatedDevice(
         latency_us=bowl({"plain": 50.0, "tuned": 10.0}, {"TILE": 8, "UNROLL": 4}),
         launches=lambda solution: 9 if solution.name == "plain" else 1,
-        blocks=3,
+        blocks=5,
         noise=0.003,
     )
     return Toy(root, Catalog(root), device)

@@ -163,7 +163,8 @@ def test_an_exhausted_space_ends_with_a_decision(toy: Toy) -> None:
     rounds = toy.campaign(device, rounds=12, max_candidates=20).execute().rounds
     assert len(rounds) == 12
     assert rounds[-1].decision.code == "no-candidates"
-    assert any(signal.kind == "stall" for signal in rounds[-1].signals)
+    assert any(signal.kind == "exhausted" for signal in rounds[-1].signals)
+    assert not any(signal.kind == "stall" for signal in rounds[0].signals)
 
 
 def test_the_budget_stops_further_rounds(toy: Toy) -> None:
@@ -186,7 +187,8 @@ def test_evidence_is_written_with_the_promotion(toy: Toy) -> None:
     )
     samples = json.loads(gzip.decompress((folder / "samples.json.gz").read_bytes()))
     blocks = [value for key, value in samples.items() if "/block/" in key]
-    assert len(blocks) == 4 * toy.device.blocks
+    representatives = len(toy.catalog.representatives(toy.catalog.resolve("toy")))
+    assert len(blocks) == (4 + representatives) * toy.device.blocks, "sweep and validation"
     assert all(block["a_ns"] and block["b_ns"] for block in blocks)
 
 

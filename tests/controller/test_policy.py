@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from kopt_controller.config import PromotionRules
 from kopt_controller.directions import Direction, Precondition, load_directions
 from kopt_controller.memory import Memory, RoundMemory
 from kopt_controller.policy import (
@@ -19,9 +20,10 @@ from kopt_controller.state import State
 from kopt_controller.supervisor import Advice
 from kopt_harness.errors import InvalidInputError, NotFoundError
 from kopt_harness.ledger import DictLedger
-from kopt_harness.schema import GateResult, SweepResult, Verdict, Workload
+from kopt_harness.schema import GateResult, SweepResult, Validation, Verdict, Workload
 
 Toy = Any
+INPUTS = PromotionRules().min_distinct_inputs
 NOTHING = Advice((), {}, (), ask_person=False)
 
 
@@ -36,7 +38,15 @@ def _sweep(toy: Toy, ratio: float = 0.5, **device: Any) -> SweepResult:
         **device,
     )
     return SimulatedHarness("cpu", simulated).sweep(
-        toy.solution("tuned"), toy.solution("plain"), _workloads(toy), DictLedger()
+        toy.solution("tuned"), toy.solution("plain"), _workloads(toy), DictLedger(), INPUTS
+    )
+
+
+def _validation(toy: Toy) -> Validation:
+    """Of a candidate that is right and faster, by a harness that measures anew."""
+    simulated = SimulatedDevice(latency_us=lambda s, _: 50.0 if s.name == "tuned" else 100.0)
+    return SimulatedHarness("cpu", simulated).validate(
+        toy.solution("tuned"), toy.solution("plain"), _workloads(toy)[:2], DictLedger()
     )
 
 
@@ -50,7 +60,9 @@ def _gate(toy: Toy, ratio: float, **device: Any) -> GateResult:
 
 
 def _decide(toy: Toy, sweep: SweepResult, seed: int | None = None) -> Any:
-    return decide([], sweep, workloads=_workloads(toy), public_seed=seed)
+    return decide(
+        [], sweep, workloads=_workloads(toy), public_seed=seed, validation=_validation(toy)
+    )
 
 
 def _without_tier(sweep: SweepResult, tier: str, verdict: str | None) -> SweepResult:
@@ -74,8 +86,15 @@ def test_faster_on_everything_promotes(toy: Toy) -> None:
         "contest-tier",
         "strict-tier",
         "speed",
+        "regressions",
+        "median",
+        "p95",
+        "worst-regime",
+        "trials",
         "flags",
         "inputs",
+        "rebuild",
+        "validation",
     ]
     assert "0.50" in decision.reason
 
@@ -117,7 +136,7 @@ def test_a_missing_workload_is_no_evidence(toy: Toy) -> None:
     sweep = _sweep(toy)
     assert _decide(toy, sweep.model_copy(update={"complete": False})).code == "coverage"
     workloads = [*_workloads(toy), Workload(index=9, uuid="never-swept", axes={"n": 5})]
-    late = decide([], sweep, workloads=workloads, public_seed=None)
+    late = decide([], sweep, workloads=workloads, public_seed=None, validation=_validation(toy))
     assert (late.label, late.code) == ("archive", "coverage")
 
 

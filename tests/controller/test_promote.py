@@ -5,24 +5,32 @@ import tomllib
 from typing import Any
 
 import pytest
-from kopt_controller.config import RunConfig
-from kopt_controller.reverify import Reverified, find_promotable, reverify
+from kopt_controller.config import PromotionRules, RunConfig
+from kopt_controller.policy.conditions import NOT_RUN
+from kopt_controller.result import PromoteOutcome
+from kopt_controller.reverify import find_promotable, reverify
 from kopt_controller.simulated import SimulatedDevice, SimulatedHarness
 from kopt_harness.archive import Archive
 from kopt_harness.errors import InvalidInputError, NotFoundError, UsageError
+from kopt_harness.schema import Solution, Validation, Workload
 
 Toy = Any
 
 
 def _promote(
-    toy: Toy, what: str | None = None, *overridden: str, device: SimulatedDevice | None = None
-) -> Reverified:
+    toy: Toy,
+    what: str | None = None,
+    *overridden: str,
+    device: SimulatedDevice | None = None,
+    harness: SimulatedHarness | None = None,
+    config: RunConfig | None = None,
+) -> PromoteOutcome:
     archive = Archive(toy.root.local)
     return reverify(
         toy.catalog,
         find_promotable(toy.catalog, archive, what, None),
-        RunConfig(),
-        lambda target, _: SimulatedHarness(target.name, device or toy.device),
+        config or RunConfig(),
+        lambda target, _: harness or SimulatedHarness(target.name, device or toy.device),
         overridden=overridden,
         notify=lambda _: None,
     )
@@ -66,9 +74,69 @@ def test_what_no_longer_holds_is_not_promoted(toy: Toy) -> None:
     equal = SimulatedDevice(latency_us=lambda *_: 10.0, noise=0.001)
     done = _promote(toy, device=equal)
     assert not done.applied
-    assert [c.name for c in done.conditions if not c.ok] == ["speed"]
+    failed = {c.name: c.measured for c in done.conditions if not c.ok}
+    assert list(failed) == ["speed", "rebuild", "validation"]
+    assert failed["validation"] == failed["rebuild"] == NOT_RUN
     assert "sha256" not in _pointer(toy)
     assert not toy.root.retained.exists()
+
+
+def test_a_second_process_that_disagrees_refuses(toy: Toy) -> None:
+    """All of the sweep holds, the validation does not: nothing moves, and it is named."""
+
+    class Disagrees(SimulatedHarness):
+        def validate(self, *arguments: Any) -> Validation:
+            found = super().validate(*arguments)
+            assert found.gate is not None
+            return found.model_copy(
+                update={"gate": found.gate.model_copy(update={"passed": False})}
+            )
+
+    toy.campaign(promotion="ask").execute()
+    done = _promote(toy, harness=Disagrees("cpu", toy.device))
+    assert not done.applied
+    assert [c.name for c in done.conditions if not c.ok] == ["validation"]
+    assert done.detail.startswith("not applied: validation is")
+    assert "sha256" not in _pointer(toy)
+
+
+def test_another_build_refuses(toy: Toy) -> None:
+    """Archived bytes that no longer give the measured build are not promoted, in a round too."""
+
+    class Rebuilds(SimulatedHarness):
+        def validate(self, *arguments: Any) -> Validation:
+            found = super().validate(*arguments)
+            return found.model_copy(update={"built": found.built.model_copy(update={"key": "0"})})
+
+    campaign = toy.campaign()._replace(make_harness=lambda *_: Rebuilds("cpu", toy.device))
+    (result,) = campaign.execute().rounds
+    assert (result.decision.label, result.decision.code) == ("archive", "rebuild")
+    assert result.incumbent == result.incumbent_before
+    assert result.best is not None
+    done = _promote(toy, result.best.sha256, harness=Rebuilds("cpu", toy.device))
+    assert [c.name for c in done.conditions if not c.ok] == ["rebuild"]
+    assert "sha256" not in _pointer(toy)
+
+
+def test_what_is_slower_somewhere_waits_for_a_person(toy: Toy) -> None:
+    """Faster on average: a round keeps it; a person who turns the rule off may promote it."""
+    times_us = {("tuned", 2): 60.0, ("plain", 2): 50.0, ("tuned", 64): 10.0}
+
+    def latency_us(solution: Solution, workload: Workload) -> float:
+        return times_us.get((solution.name, workload.axes["n"]), 50.0)
+
+    device = SimulatedDevice(latency_us=latency_us, noise=0.002)
+    (result,) = toy.campaign(device, max_candidates=1).execute().rounds
+    assert (result.decision.label, result.decision.code) == ("archive", "regressions")
+    assert result.best is not None
+    sha256 = result.best.sha256
+    refused = _promote(toy, sha256, device=device)
+    assert "regressions" in [c.name for c in refused.conditions if not c.ok]
+    lenient = PromotionRules(regressions="off", p95_ratio_max=9, worst_regime_ratio_max=9)
+    done = _promote(toy, sha256, device=device, config=RunConfig(conditions=lenient))
+    assert done.applied
+    decision = json.loads((toy.root.retained / "toy_op_n/cpu/decision.json").read_text())
+    assert decision["conditions"]["regressions"] == "off"
 
 
 def test_an_override_is_on_record(toy: Toy) -> None:

@@ -168,7 +168,8 @@ def test_another_epoch_measures_an_interrupted_gate_anew(toy: Toy) -> None:
     assert all(c.gate["comparison"]["epoch"] == "rebooted" for c in round_.candidates)
     blocks = sum("/rebooted/block/" in record.key for record in read_journal(path))
     representatives = len(toy.catalog.representatives(toy.catalog.resolve("toy")))
-    assert blocks == (len(round_.candidates) * representatives + 4) * device.blocks
+    gates_and_validation = (len(round_.candidates) + 1) * representatives
+    assert blocks == (gates_and_validation + 4) * device.blocks
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -94,6 +94,28 @@ def test_a_plateau_is_passing_without_promotion() -> None:
     assert "plateau" not in _kinds(*rounds[:2], _round("e", ratio=0.5, promoted=True), *rounds[2:])
 
 
+def test_rounds_without_candidates_are_no_stall() -> None:
+    """Nothing was tried: no stall, no block, but a person is asked for."""
+    empty = [_round("a", trials=0)] * 4
+    advice = supervise(Memory(rounds=tuple(empty)))
+    assert {signal.kind for signal in advice.signals} == {"exhausted"}
+    assert advice.blocked == {}
+    assert advice.ask_person
+    assert _kinds(empty[0]) == set()
+    failed = [_round(d, ratio=1.5) for d in ("a", "b", "c")]
+    assert "stall" not in _kinds(*failed[:2], *empty)
+    assert "stall" in _kinds(failed[0], empty[0], *failed[1:]), "what lies between ends no stall"
+
+
+def test_what_waits_for_a_person_is_no_plateau() -> None:
+    """With ``ask`` nothing moves; a round that found something better has succeeded."""
+    waiting = _round("a", passed=True, ratio=0.7).model_copy(update={"label": "promote"})
+    rounds = [waiting, *(_round(d, passed=True, ratio=0.99) for d in "bcd")]
+    assert "plateau" not in _kinds(*rounds)
+    assert "plateau" in _kinds(*rounds[1:], _round("e", passed=True, ratio=0.99))
+    assert "cycle" not in _kinds(waiting, waiting)
+
+
 def test_shrinking_gains_are_diminishing_returns() -> None:
     """Each promotion wins less than the one before, and the last next to nothing."""
     gains = [

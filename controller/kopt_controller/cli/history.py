@@ -28,10 +28,18 @@ def register(app: typer.Typer) -> None:
 def history(
     ctx: typer.Context, definition: DefinitionOption = None, target: TargetOption = None
 ) -> None:
-    """List the rounds of all runs, oldest first, with their decisions."""
+    """List rounds and promotions, oldest first, with their decisions."""
     from kopt_harness.archive import Archive
 
-    from ..history import ROUND_COLUMNS, ROUND_NUMERIC, list_runs, round_row
+    from ..history import (
+        PROMOTION_COLUMNS,
+        PROMOTION_NUMERIC,
+        ROUND_COLUMNS,
+        ROUND_NUMERIC,
+        list_runs,
+        promotion_row,
+        round_row,
+    )
 
     state = state_of(ctx)
     name = None if definition is None else state.catalog.resolve(definition).name
@@ -42,13 +50,24 @@ def history(
         if name in (None, view.manifest.definition) and target in (None, view.manifest.target)
     ]
 
+    promotions = [
+        view.document()
+        for view in found.promotions
+        if name in (None, view.definition) and target in (None, view.target)
+    ]
+
     def human(console: Console) -> None:
         rows = [round_row(run["run"], each) for run in runs for each in run["rounds"]]
         if rows:
             print_table(console, ROUND_COLUMNS, rows, numeric=ROUND_NUMERIC)
         else:
             console.print("No closed rounds yet: kopt round --definition DEF runs one.")
+        if promotions:
+            console.print("Promotions by kopt promote:")
+            rows = [promotion_row(each) for each in promotions]
+            print_table(console, PROMOTION_COLUMNS, rows, numeric=PROMOTION_NUMERIC)
 
     for problem in found.problems:
         note(state, f"note: {problem}")
-    emit(state, {"runs": runs, "problems": list(found.problems)}, human)
+    document = {"runs": runs, "promotions": promotions, "problems": list(found.problems)}
+    emit(state, document, human)

@@ -50,7 +50,9 @@ def promote(
     """Make an archived candidate the incumbent, if every condition holds once more.
 
     The archived bytes are swept over all workloads against the present incumbent, by workers
-    that have run nothing before; every condition is printed with its number.
+    that have run nothing before. If all holds they are built again in an empty cache, and other
+    workers check and time them once more. Every condition is printed with its number; what is
+    required stands under [conditions] of the file that --config names.
     """
     from kopt_harness.archive import Archive
     from kopt_harness.targets import require_present

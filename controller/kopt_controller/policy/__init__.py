@@ -1,7 +1,7 @@
 """Decisions of the controller: which direction next, and whether to promote.
 
-``promotion`` is the gate that nothing passes by itself being clever. The other modules are
-search policies; to add one, add a module with ``POLICY`` here.
+``conditions`` and ``promotion`` are the gate that nothing passes by itself being clever. The
+other modules are search policies; to add one, add a module with ``POLICY`` here.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ import pkgutil
 
 from kopt_harness.errors import NotFoundError
 
-from .promotion import best_passed, decide, promotion_conditions
+from .conditions import awaits_validation, promotion_conditions, validation_conditions
+from .promotion import best_passed, decide
 from .protocol import Policy
 
 __all__ = [
     "Policy",
+    "awaits_validation",
     "best_passed",
     "decide",
     "get_policy",
     "policy_names",
     "promotion_conditions",
+    "validation_conditions",
 ]
 
-_HELPERS = frozenset({"promotion", "protocol"})
+_HELPERS = frozenset({"conditions", "promotion", "protocol"})
 """Modules of this folder that are no policy."""
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from kopt_harness.schema import Comparison, GateResult, SweepResult, Verdict, Workload
+from kopt_harness.schema import Comparison, GateResult, SweepResult, Validation, Verdict, Workload
 
+from ..config import PromotionRules
 from ..result import Condition, Decision
+from .conditions import interval_text, promotion_conditions, validation_conditions
 
-__all__ = ["best_passed", "decide", "promotion_conditions"]
+__all__ = ["best_passed", "decide"]
 
 _CANDIDATES_FAULT = frozenset({Verdict.REJECT, Verdict.CRASH, Verdict.TIMEOUT, Verdict.FAIL})
 
@@ -36,6 +38,8 @@ def decide(
     *,
     workloads: Sequence[Workload],
     public_seed: int | None,
+    rules: PromotionRules | None = None,
+    validation: Validation | None = None,
 ) -> Decision:
     """The one decision that closes a round.
 
@@ -44,139 +48,59 @@ def decide(
         sweep: Of the best that passed; None if none did.
         workloads: Every workload of the definition.
         public_seed: The fixed seed of the inputs, if there was one.
+        rules: The policy; None: its defaults.
+        validation: Of the candidate that was swept; None where it was not run, because
+            another condition does not hold.
     """
     if sweep is None:
         return _without_sweep(gates)
-    conditions = promotion_conditions(sweep, workloads=workloads, public_seed=public_seed)
-    failed = [condition for condition in conditions if not condition.ok]
-    name = sweep.evaluation.solution.name
-    comparison = sweep.comparison
+    of_sweep = promotion_conditions(
+        sweep, workloads=workloads, public_seed=public_seed, rules=rules
+    )
+    evidence = (*of_sweep, *validation_conditions(sweep, validation, rules=rules))
+    # A validation that was not run for another reason is not a reason beside it.
+    failed = [each for each in of_sweep if not each.ok] or [c for c in evidence if not c.ok]
     if not failed:
-        assert comparison is not None, "a comparison is one of the conditions"
-        reason = f"{name} takes {_interval(comparison)} of the incumbent's time over all workloads"
-        return Decision(label="promote", code="faster", reason=reason, evidence=conditions)
-    verdict = sweep.evaluation.verdict
+        assert sweep.comparison is not None, "a comparison is one of the conditions"
+        reason = _takes(sweep, sweep.comparison)
+        return Decision(label="promote", code="faster", reason=reason, evidence=evidence)
+    return _refused(sweep, validation, evidence, failed)
+
+
+def _refused(
+    sweep: SweepResult,
+    validation: Validation | None,
+    evidence: tuple[Condition, ...],
+    failed: Sequence[Condition],
+) -> Decision:
+    """``reject`` for what is wrong or slower; ``archive`` for what a person may still want.
+
+    What is faster on average and slower somewhere is kept: it may serve behind a dispatch.
+    """
+    name, verdict = sweep.evaluation.solution.name, sweep.evaluation.verdict
     if verdict in _CANDIDATES_FAULT:
         reason = f"{name} failed the full sweep: {_why(sweep)}"
-        return Decision(label="reject", code=f"sweep-{verdict}", reason=reason, evidence=conditions)
-    if comparison is not None and comparison.decision == "slower":
-        reason = f"{name} takes {_interval(comparison)} of the incumbent's time over all workloads"
-        return Decision(label="reject", code="slower", reason=reason, evidence=conditions)
+        return Decision(label="reject", code=f"sweep-{verdict}", reason=reason, evidence=evidence)
+    if sweep.comparison is not None and sweep.comparison.decision == "slower":
+        reason = _takes(sweep, sweep.comparison)
+        return Decision(label="reject", code="slower", reason=reason, evidence=evidence)
+    again = None if validation is None or validation.gate is None else validation.gate
+    if again is not None and again.evaluation.verdict in _CANDIDATES_FAULT:
+        verdict = again.evaluation.verdict
+        reason = f"{name} failed in a second process: {again.reason.detail}"
+        return Decision(
+            label="reject", code=f"validation-{verdict}", reason=reason, evidence=evidence
+        )
     first, *others = failed
     reason = f"{name} is kept, not promoted: {first.name} is {first.measured}, not {first.required}"
     if others:
         reason += f"; nor do these hold: {', '.join(condition.name for condition in others)}"
-    return Decision(label="archive", code=first.name, reason=reason, evidence=conditions)
+    return Decision(label="archive", code=first.name, reason=reason, evidence=evidence)
 
 
-def promotion_conditions(
-    sweep: SweepResult,
-    *,
-    workloads: Sequence[Workload],
-    public_seed: int | None,
-    overridden: Collection[str] = (),
-) -> tuple[Condition, ...]:
-    """Everything that a promotion requires, each with what was measured.
-
-    Args:
-        sweep: Of the candidate against the incumbent.
-        workloads: Every workload of the definition.
-        public_seed: The fixed seed of the inputs, if there was one.
-        overridden: Flag codes that a person has accepted.
-    """
-    evaluation = sweep.evaluation
-    return (
-        Condition(
-            name="verdict",
-            required="pass",
-            measured=str(evaluation.verdict),
-            ok=evaluation.verdict is Verdict.PASS,
-        ),
-        _coverage(sweep, workloads),
-        _tier(sweep, "contest", may_be_absent=True),
-        _tier(sweep, "strict", may_be_absent=False),
-        _faster(sweep.comparison),
-        _flags(sweep, overridden),
-        Condition(
-            name="inputs",
-            required="drawn from secret seeds",
-            measured="secret seeds" if public_seed is None else f"public seed {public_seed}",
-            ok=public_seed is None,
-        ),
-    )
-
-
-def _coverage(sweep: SweepResult, workloads: Sequence[Workload]) -> Condition:
-    wanted = {workload.uuid for workload in workloads}
-    checked = wanted & {result.uuid for result in sweep.evaluation.workloads}
-    compared = () if sweep.comparison is None else sweep.comparison.workloads
-    timed = wanted & {workload.uuid for workload in compared if workload.ratio is not None}
-    return Condition(
-        name="coverage",
-        required=f"a complete sweep of all {len(wanted)} workloads",
-        measured=f"{len(checked)} checked, {len(timed)} timed"
-        + ("" if sweep.complete else ", incomplete"),
-        ok=sweep.complete and checked == wanted,
-    )
-
-
-def _tier(sweep: SweepResult, tier: str, *, may_be_absent: bool) -> Condition:
-    found = [
-        result.tiers[tier].verdict if tier in result.tiers else "missing"
-        for result in sweep.evaluation.workloads
-    ]
-    passed, absent = found.count("pass"), found.count("n/a")
-    allowed = passed + (absent if may_be_absent else 0)
-    return Condition(
-        name=f"{tier}-tier",
-        required="pass" + (" wherever it applies" if may_be_absent else " on every workload"),
-        measured=f"{passed} of {len(found)} pass" + (f", {absent} n/a" if absent else ""),
-        ok=bool(found) and allowed == len(found),
-    )
-
-
-def _faster(comparison: Comparison | None) -> Condition:
-    required = "faster than the incumbent beyond the margin"
-    if comparison is None or comparison.ratio is None or comparison.ci is None:
-        return Condition(name="speed", required=required, measured="not compared", ok=False)
-    limit = 1 - comparison.margin
-    slower = _slower_workloads(comparison)
-    measured = f"{comparison.decision}, ratio {_interval(comparison)}"
-    measured += f" at {comparison.confidence:.0%}"
-    if slower:
-        measured += f", slower on {slower} of {len(comparison.workloads)} workloads"
-    return Condition(
-        name="speed",
-        required=f"{required}: decision faster, ratio below {limit:.3f}",
-        measured=measured,
-        ok=comparison.decision == "faster" and comparison.ratio < limit and comparison.ci[1] < 1,
-    )
-
-
-def _slower_workloads(comparison: Comparison) -> int:
-    """Workloads whose own interval lies above the margin; not corrected for their number."""
-    limit = 1 + comparison.margin
-    return sum(w.ci is not None and w.ci[0] > limit for w in comparison.workloads)
-
-
-def _flags(sweep: SweepResult, overridden: Collection[str]) -> Condition:
-    codes = {flag.code for flag in sweep.evaluation.flags}
-    codes |= {flag.code for result in sweep.evaluation.workloads for flag in result.flags}
-    barring = sorted(codes - set(overridden))
-    accepted = sorted(codes & set(overridden))
-    measured = ", ".join(barring) or "none"
-    if accepted:
-        measured += f" (overridden: {', '.join(accepted)})"
-    return Condition(
-        name="flags", required="none, or overridden", measured=measured, ok=not barring
-    )
-
-
-def _interval(comparison: Comparison) -> str:
-    if comparison.ratio is None or comparison.ci is None:
-        return "an unknown part"
-    low, high = comparison.ci
-    return f"{comparison.ratio:.3f} [{low:.3f}, {high:.3f}]"
+def _takes(sweep: SweepResult, comparison: Comparison) -> str:
+    name = sweep.evaluation.solution.name
+    return f"{name} takes {interval_text(comparison)} of the incumbent's time over all workloads"
 
 
 def _why(sweep: SweepResult) -> str:

@@ -6,11 +6,15 @@ from ._base import SCHEMA_VERSION, Model
 from .build import Artefact, BuildResult
 from .compare import (
     BestBaseline,
+    BlockOrder,
     Comparison,
     ComparisonDecision,
     GateResult,
+    MarginSource,
     PairedBlock,
+    SecondaryRatios,
     SweepResult,
+    Validation,
     WorkloadComparison,
 )
 from .definition import (
@@ -47,6 +51,7 @@ __all__ = [
     "Artefact",
     "Axis",
     "BestBaseline",
+    "BlockOrder",
     "BuildResult",
     "BuildSpec",
     "CacheState",
@@ -60,6 +65,7 @@ __all__ = [
     "Flag",
     "GateResult",
     "KoptSection",
+    "MarginSource",
     "Model",
     "OutputError",
     "PairedBlock",
@@ -67,6 +73,7 @@ __all__ = [
     "Profile",
     "ProfiledKernel",
     "Reason",
+    "SecondaryRatios",
     "Solution",
     "SolutionRef",
     "SourceFile",
@@ -77,6 +84,7 @@ __all__ = [
     "TierResult",
     "Timer",
     "Timing",
+    "Validation",
     "Verdict",
     "Workload",
     "WorkloadComparison",

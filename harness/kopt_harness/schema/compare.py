@@ -5,16 +5,25 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ._base import Model
+from .build import BuildResult
 from .verdict import Evaluation, Reason, SolutionRef
 
 ComparisonDecision = Literal["faster", "slower", "same", "ambiguous"]
 
 
+BlockOrder = Literal["abba", "baab"]
+MarginSource = Literal["given", "noise-floor", "default"]
+"""``given`` by the user, the ``noise-floor`` of this epoch, or the ``default`` without one."""
+
+
 class PairedBlock(Model):
-    """One ABBA block: both solutions, alternating, under one lease."""
+    """One block of four slots: both solutions, alternating, under one lease."""
 
     a_ns: tuple[int, ...]
+    """The two slots of A one after the other, in the order of the calls."""
     b_ns: tuple[int, ...]
+    order: BlockOrder = "abba"
+    """Which solution was in which slot."""
 
 
 class WorkloadComparison(Model):
@@ -29,6 +38,25 @@ class WorkloadComparison(Model):
     ci: tuple[float, float] | None
     n: int
     """Number of paired blocks."""
+    p_slower: float | None = None
+    """Holm-adjusted: of so large a ratio, were B slower by no more than the margin."""
+    slower: bool = False
+    """Whether B is slower here by more than the margin, at 5 % over all workloads together."""
+
+
+class SecondaryRatios(Model):
+    """Ratios of B to A beside that of the means; below 1, B is faster."""
+
+    median: float
+    """Median over workloads."""
+    p95: float
+    """95th percentile over workloads, the higher of two neighbours."""
+    worst: float
+    """Largest over workloads."""
+    regimes: dict[str, float]
+    """Ratio of mean latencies in each regime."""
+    worst_regime: str
+    worst_regime_ratio: float
 
 
 class Comparison(Model):
@@ -43,12 +71,22 @@ class Comparison(Model):
     confidence: float
     margin: float
     """Relative difference that counts as the same."""
+    margin_source: MarginSource = "given"
     decision: ComparisonDecision
     reason: str = ""
     """Why the decision is ``ambiguous``; empty otherwise."""
     a_mean_us: float | None = None
     b_mean_us: float | None = None
+    looks: int = 1
+    """How often the data was looked at; ``ci`` has the confidence of the last look."""
+    secondary: SecondaryRatios | None = None
+    """Null where the comparison has no ratio."""
     workloads: tuple[WorkloadComparison, ...] = ()
+
+    @property
+    def regressions(self) -> tuple[WorkloadComparison, ...]:
+        """Workloads on which B is slower by more than the margin."""
+        return tuple(row for row in self.workloads if row.slower)
 
     def document(self) -> dict[str, Any]:
         """The JSON document of ``kopt compare``."""
@@ -80,11 +118,22 @@ class BestBaseline(Model):
     """Name of the peer by workload uuid."""
 
 
+class Validation(Model):
+    """A candidate built again from archived bytes, and judged once more by new processes."""
+
+    built: BuildResult
+    """Out of an empty cache; without its place."""
+    gate: GateResult | None
+    """On representative workloads, with new inputs; null where it does not build."""
+
+
 class SweepResult(Model):
     """A candidate against the incumbent on every workload."""
 
     evaluation: Evaluation
     comparison: Comparison | None
+    built: BuildResult | None = None
+    """What was swept, without log and place; null where it did not get so far."""
     complete: bool
     """Whether every workload has a verdict and, where timed, a timing of both solutions."""
     baselines: dict[str, Comparison] = {}

@@ -1,0 +1,104 @@
+"""What the loop works with: the fixed parts of a campaign, and the place of a round in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from kopt_harness.ledger import Ledger
+from kopt_harness.schema import Definition, Profile, Solution, SweepResult, Workload
+
+from .agents import Agent
+from .config import PromotionMode, PromotionRules
+from .directions import Direction
+from .harness import Harness
+from .memory import Memory
+from .policy import Policy
+from .result import Decision, PromotionRecord
+from .state import Floor, State
+
+__all__ = ["Promotion", "Representative", "SolutionStore", "Turn", "World"]
+
+
+class SolutionStore(Protocol):
+    """Keeps packed solutions by content; ``kopt_harness.archive.Archive`` is one."""
+
+    def put(self, solution: Solution) -> Any:
+        """Keeps a solution."""
+        ...
+
+    def get(self, sha256: str) -> Solution:
+        """The solution of this content."""
+        ...
+
+
+class Representative(NamedTuple):
+    """A workload that stands for a regime."""
+
+    workload: Workload
+    regime: str
+    weight: int
+    """Workloads of the regime that it stands for."""
+    cost_bytes: int
+    flops: int
+    floor: Floor
+
+
+class Promotion(NamedTuple):
+    """What is handed over when a decision says ``promote``."""
+
+    candidate: Solution
+    incumbent: Solution
+    sweep: SweepResult
+    decision: Decision
+    state: State
+    """Of the candidate, from its own profiles."""
+    profiles: tuple[Profile, ...]
+    rules: PromotionRules
+    """By which it was decided."""
+    samples_prefixes: tuple[str, ...]
+    """Beginnings of the journal keys of the samples of sweep and validation."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything that a campaign works with; fixed while it runs."""
+
+    run: str
+    definition: Definition
+    target: str
+    workloads: Sequence[Workload]
+    """Every workload of the definition: what a promotion must cover."""
+    sweep_workloads: Sequence[Workload]
+    representatives: Sequence[Representative]
+    harness: Callable[[], Harness]
+    """Made when something has to be measured, so a closed run needs no device to be read."""
+    agent: Agent
+    policy: Policy
+    directions: Mapping[str, Direction]
+    solutions: SolutionStore
+    ledger: Ledger
+    mode: PromotionMode
+    promote: Callable[[Promotion], PromotionRecord]
+    """Moves the incumbent; only called with ``mode == "auto"``. May be called twice."""
+    max_candidates: int
+    search_seed: int
+    public_seed: int | None
+    rules: PromotionRules
+    """What a promotion requires."""
+    notify: Callable[[str], None]
+    """Progress, one line for a person."""
+    may_start: Callable[[], bool] = lambda: True
+    """Whether the budget allows another round."""
+
+
+class Turn(NamedTuple):
+    """One round's place in the campaign."""
+
+    number: int
+    """From 1."""
+    ledger: Ledger
+    """The journal, below ``r<number>/``."""
+    incumbent: Solution
+    memory: Memory

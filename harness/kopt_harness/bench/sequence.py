@@ -1,0 +1,141 @@
+"""When to look at the blocks, what to conclude, and where further blocks go.
+
+A ``Rule`` holds all that a comparison's decision depends on beside the samples, so that live
+comparisons and those that are drawn again out of recorded blocks are decided alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kopt_harness.schema import ComparisonDecision
+
+from .regressions import Regression, regressions
+from .stats import (
+    Levels,
+    RatioInterval,
+    decide,
+    interval_of,
+    look_confidence,
+    spread,
+    student_interval,
+)
+
+__all__ = ["Ended", "Look", "Rule", "Take", "run_sequence"]
+
+GROWTH = 1.5
+"""A workload whose answer is open gets so many times its blocks at the next look."""
+_MOST = 0.8
+"""Of the variance, that further blocks are to lower."""
+_LEAST_GAIN = 0.1
+"""Share of the variance that can still be lowered, below which another look is not worth it."""
+_SUSPICIOUS = 0.05
+"""A workload that may be slower with this probability of error is looked into."""
+
+Take = Callable[[int, int], Levels]
+"""Levels of a workload, by its position: exactly so many blocks, from the first on."""
+
+
+class Look(NamedTuple):
+    """What the data says at one time."""
+
+    number: int
+    """From 1."""
+    confidence: float
+    """Of the interval, so that all looks together keep the comparison's."""
+    interval: RatioInterval
+    decision: ComparisonDecision
+
+
+class Ended(NamedTuple):
+    """A sequence that has come to an end."""
+
+    look: Look
+    counts: tuple[int, ...]
+    """Blocks of each workload."""
+
+
+class Rule(NamedTuple):
+    """How a comparison is decided."""
+
+    blocks_min: int
+    blocks_max: int
+    confidence: float
+    margin: float
+
+    @property
+    def planned(self) -> int:
+        """Looks until a workload that is grown at each of them is full."""
+        count, looks = self.blocks_min, 1
+        while count < self.blocks_max:
+            count, looks = self.grown(count), looks + 1
+        return looks
+
+    def grown(self, count: int) -> int:
+        """Blocks of a workload at the next look, where it is to have more."""
+        return max(count, min(self.blocks_max, max(count + 1, math.floor(count * GROWTH))))
+
+    def look(self, workloads: Sequence[Levels], number: int) -> Look:
+        """The interval and the decision."""
+        confidence = look_confidence(self.confidence, number, self.planned)
+        interval = interval_of(workloads, confidence)
+        return Look(number, confidence, interval, decide(interval, self.margin))
+
+    def uncertain(self, workloads: Sequence[Levels]) -> list[int]:
+        """Positions of the workloads that make up most of the variance and are not full.
+
+        None where what is left to gain is small: another look would cost more than it tells.
+        """
+        shares = spread(workloads)
+        ranked = sorted(range(len(shares)), key=lambda position: -shares[position])
+        gathered, reducible, chosen = 0.0, 0.0, []
+        for position in ranked:
+            if len(workloads[position]) < self.blocks_max:
+                chosen.append(position)
+                reducible += shares[position]
+            gathered += shares[position]
+            if gathered >= _MOST * sum(shares) and chosen:
+                break
+        return chosen if reducible >= _LEAST_GAIN * sum(shares) else []
+
+    def suspicious(self, workloads: Sequence[Levels]) -> list[int]:
+        """Workloads on which B may be slower, undecided, that are not full."""
+        found = self.regressions(workloads)
+        return [
+            position
+            for position, each in enumerate(found)
+            if each.plain_p < _SUSPICIOUS
+            and not each.slower
+            and len(workloads[position]) < self.blocks_max
+        ]
+
+    def regressions(self, workloads: Sequence[Levels]) -> list[Regression]:
+        """Each workload's, corrected for their number."""
+        return regressions(workloads, self.margin)
+
+
+def run_sequence(rule: Rule, workloads: int, take: Take) -> Ended:
+    """Looks at growing data until it is decided or full; without a clock.
+
+    Args:
+        rule: how it is decided.
+        workloads: how many.
+        take: gives their blocks.
+    """
+    counts = [rule.blocks_min] * workloads
+    number = 0
+    while True:
+        number += 1
+        levels = [take(position, count) for position, count in enumerate(counts)]
+        cheap = look_confidence(rule.confidence, number, rule.planned)
+        # The whole interval is no narrower than Student's: it cannot decide what that leaves open.
+        decided = decide(student_interval(levels, cheap), rule.margin) != "ambiguous"
+        if decided and (look := rule.look(levels, number)).decision != "ambiguous":
+            return Ended(look, tuple(counts))
+        open_ = rule.uncertain(levels)
+        if not open_:
+            return Ended(rule.look(levels, number), tuple(counts))
+        for position in open_:
+            counts[position] = rule.grown(counts[position])
