@@ -24,8 +24,8 @@ Its latency is a median over blocks. The estimate for (B, A) is 1 / that for (A,
 
 Neighbouring blocks that err alike say less than their number: where the residuals of all
 workloads together are autocorrelated, both are widened by sqrt((1 + r) / (1 - r)), with r
-one standard error above what is seen. A correlation of 0.3 is met by that; one of 0.6 is not
-to be seen in a dozen blocks, and doubles to quadruples the error.
+above what is seen by as much again, but no more than its standard error. A correlation of 0.3
+is met by that; one of 0.6 is not to be seen in a dozen blocks, and multiplies the error.
 
 *Decision.* Below ``MIN_FREEDOM`` degrees of freedom nothing within ``FEW_BLOCKS_FACTOR`` is
 decided: solutions that run in one of two modes, block by block, agree on a difference in
@@ -73,7 +73,7 @@ MIN_FREEDOM = 3.0
 """Degrees of freedom of four blocks of one workload."""
 FEW_BLOCKS_FACTOR = 2.0
 """Ratio beyond which fewer blocks are enough: solutions that vary so much are another fault."""
-MAX_CORRELATION = 0.6
+MAX_CORRELATION = 0.5
 """More than this is not estimated from a few dozen blocks: it is a trend."""
 _BOOTSTRAP_TAIL = 0.05
 _LATE_SHARE = 0.1
@@ -219,9 +219,10 @@ def student_interval(workloads: Sequence[Levels], confidence: float) -> RatioInt
 def look_confidence(confidence: float, look: int, planned: int = 1) -> float:
     """Confidence at the ``look``-th look at growing data, counted from 1.
 
-    Nine tenths of the error are for the planned looks, in proportion to their number: late
-    ones have the data that decides. The rest is for looks beyond them, the ``j``-th of which
-    takes 1 / (j (j + 1)) of it: so all looks together never spend more than the error.
+    Nine tenths of the error are for the planned looks, in equal parts: less for early ones
+    would put large differences off, since few blocks pay for confidence with much width. The
+    rest is for looks beyond them, the ``j``-th of which takes 1 / (j (j + 1)) of it. So all
+    looks together never spend more than the error.
 
     Args:
         confidence: over all looks.
@@ -229,7 +230,7 @@ def look_confidence(confidence: float, look: int, planned: int = 1) -> float:
         planned: how many looks it takes one workload to get all its blocks.
     """
     if look <= planned:
-        share = (1 - _LATE_SHARE) * 2 * look / (planned * (planned + 1))
+        share = (1 - _LATE_SHARE) / planned
     else:
         beyond = look - planned
         share = _LATE_SHARE / (beyond * (beyond + 1))
@@ -283,7 +284,8 @@ def _freedom(parts: _Array, freedoms: _Array) -> float:
 def _inflation(evidence: Sequence[Evidence], weights: _Array) -> float:
     """By how much autocorrelation enlarges the variance; 1 where there is none, or negative.
 
-    A correlation that is estimated from few pairs is put higher by its standard error.
+    A correlation that is estimated from few pairs is put higher, by its standard error or by
+    itself, whichever is less.
     """
     counts = np.array([len(each.values) for each in evidence])
     squares = weights * np.array([(e.values - e.values.mean()) @ e.values for e in evidence])
@@ -294,7 +296,7 @@ def _inflation(evidence: Sequence[Evidence], weights: _Array) -> float:
     if found <= 0.0:
         return 1.0
     pairs = total**2 / float((squares**2 / counts).sum())
-    correlation = min(found + 1 / math.sqrt(pairs), MAX_CORRELATION)
+    correlation = min(found + min(found, 1 / math.sqrt(pairs)), MAX_CORRELATION)
     return (1 + correlation) / (1 - correlation)
 
 
