@@ -13,6 +13,7 @@ drawn out of the recordings (``bench.resample``). What comes out:
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ import numpy as np
 
 from kopt_harness.bench.detection import failure_rate_upper
 from kopt_harness.bench.resample import (
+    Drawn,
     Recording,
     detectable_effect,
     process_spread,
@@ -37,22 +39,26 @@ from kopt_harness.errors import InvalidInputError
 from kopt_harness.evaluate import solution_ref
 from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
-from kopt_harness.noise import Margin, NoiseFloor, NoiseKey
+from kopt_harness.noise import NoiseFloor, NoiseKey
 from kopt_harness.schema import Comparison, Solution, Workload
 from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 from kopt_harness.timing_report import Decisions, Slowdown, TimingCalibration
 from kopt_harness.variants import slowed, twin
 
-__all__ = ["LiveProgress", "calibrate_timing"]
+__all__ = ["FILLED", "LiveProgress", "calibrate_timing"]
 
-FILLED = 16
+FILLED = 8
 """Blocks that every workload of a recording has at least, or as many as it may have: the
 comparison itself stops at fewer where a workload adds nothing to the noise."""
 POWER_RESAMPLES = 400
 """Comparisons for each effect that is tried; 95 % of them is known to within 2 points."""
 _FLOOR = 0.95
-"""Percentile of comparisons that is the noise floor."""
+"""Share of comparisons that the noise floor holds."""
+_PROCESSES = 2.58
+"""So many times the spread between processes it is at least. What a comparison's interval
+does not know of must be in the margin, and 99 of 100 processes are within this, half of the
+others on the side that would promote."""
 
 LiveProgress = Callable[[int], None]
 """Gets the number of live comparisons that are done."""
@@ -68,6 +74,7 @@ def calibrate_timing(
     resamples: int,
     slowdowns: Sequence[float] = (),
     slow_comparisons: int = 0,
+    filled: int = FILLED,
     progress: LiveProgress | None = None,
 ) -> TimingCalibration:
     """Compares a solution with itself, and with slower ones.
@@ -81,6 +88,7 @@ def calibrate_timing(
         resamples: further ones, drawn out of their blocks.
         slowdowns: shares of extra work.
         slow_comparisons: live ones for each of them.
+        filled: least blocks of each workload in a recording.
         progress: called after each live comparison.
 
     Raises:
@@ -102,7 +110,7 @@ def calibrate_timing(
     digest = definition_digest(setting.catalog, definition)
     for number in range(comparisons):
         scope = ledger.scoped(f"aa/{digest}/{number}")
-        live.append(_live(strict, solution, twin(solution), workloads, scope, fill=True))
+        live.append(_live(strict, solution, twin(solution), workloads, scope, filled=filled))
         step()
     found = _conclude(strict, solution, workloads, live, resamples=resamples)
     usual = _with_margin(setting, found.margin)
@@ -111,7 +119,7 @@ def calibrate_timing(
         results = []
         for number in range(slow_comparisons):
             scope = ledger.scoped(f"slow/{digest}/{share:g}/{number}")
-            results.append(_live(usual, solution, slower, workloads, scope, fill=False))
+            results.append(_live(usual, solution, slower, workloads, scope))
             step()
         rows.append(_slowdown(share, [each.comparison for each in results]))
     return found.model_copy(update={"slowdowns": tuple(rows)})
@@ -137,9 +145,9 @@ def _live(
     workloads: Sequence[Workload],
     ledger: Ledger,
     *,
-    fill: bool,
+    filled: int = 0,
 ) -> _Live:
-    """In processes of its own."""
+    """In processes of its own; all workloads get ``filled`` blocks at least."""
     definition = setting.catalog.resolve(a.definition)
     with Session(setting, definition, workloads) as session:
         pair = Pair.of(setting, session, ledger, a, b)
@@ -149,10 +157,10 @@ def _live(
         if known is None:
             known = {"s": time.monotonic() - begin}
             ledger.put("wall", known)
-        if fill and pair.failure is None:
+        if filled and pair.failure is None:
             with device_lease(setting.device_id):
                 for workload in workloads:
-                    pair.measure(workload, min(FILLED, setting.options.blocks_max))
+                    pair.measure(workload, min(filled, setting.options.blocks_max))
     if pair.failure is not None:
         reason = comparison.reason or pair.failure.reason.detail
         raise InvalidInputError(
@@ -176,47 +184,61 @@ def _conclude(
 ) -> TimingCalibration:
     """What the live comparisons and those drawn from them say."""
     options = setting.options
-    definition = setting.catalog.resolve(solution.definition)
     timed = [w for w in workloads if all(w.uuid in each.blocks for each in live)]
     recorded = [tuple(each.blocks[w.uuid] for w in timed) for each in live]
-    names = setting.catalog.regimes(definition)
-    regimes = list(dict.fromkeys(names[w.uuid] for w in timed))
-    groups = [[i for i, w in enumerate(timed) if names[w.uuid] == name] for name in regimes]
-    rule = Rule(options.blocks_min, options.blocks_max, options.confidence, 0.0)
     steady = steadied(recorded)
-    drawn = redraw(steady, rule, resamples, groups=groups)
-    floor = NoiseFloor(
-        key=NoiseKey.of(setting, definition),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        solution=solution_ref(solution),
-        comparisons=len(live),
-        resamples=resamples,
-        floor=min(_floor([each.log_ratio for each in drawn]), 0.99),
-        half_width=float(np.median([each.half_width for each in drawn])),
-        process_spread=process_spread(recorded),
-        regimes={
-            name: _floor([each.groups[place] for each in drawn])
-            for place, name in enumerate(regimes)
-        },
-        blocks_max=options.blocks_max,
-    )
-    margin = Margin(max(options.margin_min, floor.floor), "noise-floor")
-    usual = rule._replace(margin=margin.value)
+    rule = Rule(options.blocks_min, options.blocks_max, options.confidence, 0.0)
+    names = setting.catalog.regimes(setting.catalog.resolve(solution.definition))
+    regimes: dict[str, list[int]] = {}
+    for place, workload in enumerate(timed):
+        regimes.setdefault(names[workload.uuid], []).append(place)
+    drawn = redraw(steady, rule, resamples, groups=list(regimes.values()))
+    floor = _noise_floor(setting, solution, recorded, drawn, list(regimes))
+    margin = max(options.margin_min, floor.floor)
+    usual = rule._replace(margin=margin)
     again = redraw(steady, usual, resamples)
+    tried = min(resamples, POWER_RESAMPLES)
     return TimingCalibration(
         floor=floor,
-        margin=margin.value,
+        margin=margin,
         confidence=options.confidence,
         workloads=tuple(w.uuid for w in timed),
         live=_decisions([each.comparison.decision for each in live]),
         live_at_margin=_decisions([_replayed(usual, each) for each in recorded]),
         resampled=_decisions([each.ended.look.decision for each in drawn]),
         resampled_at_margin=_decisions([each.ended.look.decision for each in again]),
-        detectable=detectable_effect(steady, usual, min(resamples, POWER_RESAMPLES)),
-        detectable_without_margin=detectable_effect(steady, rule, min(resamples, POWER_RESAMPLES)),
+        detectable=detectable_effect(steady, usual, tried),
+        detectable_without_margin=detectable_effect(steady, rule, tried),
         seconds=tuple(each.seconds for each in live if each.seconds is not None),
         ratios=tuple(each.comparison.ratio or 1.0 for each in live),
         environment=setting.environment,
+    )
+
+
+def _noise_floor(
+    setting: Setting,
+    solution: Solution,
+    recorded: Sequence[Recording],
+    drawn: Sequence[Drawn],
+    regimes: Sequence[str],
+) -> NoiseFloor:
+    """Of comparisons that were drawn with a margin of zero, and so have all their blocks."""
+    spread = process_spread(recorded)
+    seen = _floor([each.log_ratio for each in drawn])
+    return NoiseFloor(
+        key=NoiseKey.of(setting, setting.catalog.resolve(solution.definition)),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        solution=solution_ref(solution),
+        comparisons=len(recorded),
+        resamples=len(drawn),
+        floor=max(seen, -math.expm1(-_PROCESSES * spread)),
+        half_width=float(np.median([each.half_width for each in drawn])),
+        process_spread=spread,
+        regimes={
+            name: _floor([each.groups[place] for each in drawn])
+            for place, name in enumerate(regimes)
+        },
+        blocks_max=setting.options.blocks_max,
     )
 
 

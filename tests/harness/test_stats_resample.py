@@ -104,6 +104,17 @@ def test_noise_alone_decides_rarely() -> None:
         assert wrong <= 0.01 * 300 + 2 * math.sqrt(0.01 * 300)
 
 
+def test_a_margin_of_the_process_spread_keeps_processes_from_deciding() -> None:
+    """Processes that differ by more than the interval knows of decide often at zero, not at it."""
+    made = recordings(40, spread=0.03)
+    steady = steadied(made)
+    at_zero = redraw(steady, RULE, 200)
+    assert sum(each.ended.look.decision == "faster" for each in at_zero) > 0.05 * 200
+    margin = -math.expm1(-2.58 * process_spread(made))
+    at_margin = redraw(steady, RULE._replace(margin=margin), 200)
+    assert sum(each.ended.look.decision == "faster" for each in at_margin) <= 0.01 * 200 + 3
+
+
 def test_power_grows_with_the_effect() -> None:
     """From the error to certainty."""
     steady = steadied(recordings(10))

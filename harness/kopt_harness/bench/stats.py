@@ -216,7 +216,7 @@ def student_interval(workloads: Sequence[Levels], confidence: float) -> RatioInt
     )
 
 
-def look_confidence(confidence: float, look: int, planned: int = 1) -> float:
+def look_confidence(confidence: float, look: int, planned: int) -> float:
     """Confidence at the ``look``-th look at growing data, counted from 1.
 
     Nine tenths of the error are for the planned looks, in equal parts: less for early ones
