@@ -43,7 +43,14 @@ EQUIVALENT = {
     ("student", "_CLOSE"): "a float is resolved either way",
     ("student", "_LARGE"): "both ways agree to more digits than are used there",
     ("student", "lru_cache"): "how many quantiles are kept",
-    ("stats", "RESAMPLES"): "one draw more or less",
+    ("stats", "RESAMPLES = 2000"): "one draw more",
+    ("stats", "reshape(2, -1), axis=1).mean()): 1 -> 2"): "the same",
+    ("stats", "[:8]"): "another seed",
+    ("stats", "a_0, b_0"): "a third of a nanosecond in the sum of all latencies",
+    ("regressions", "[1.0] * count"): "every value is written",
+    ("regressions", "adjusted < ERROR"): "no p-value is exactly 0.05",
+    ("regressions", "excess <= 0"): "no excess without any variance lies in between",
+    ("sequence", "each.plain_p < _SUSPICIOUS: Lt"): "no p-value is exactly 0.05",
     ("stats", "reshape(-1, 2), 1.0): 1 -> 2"): "any negative extent is the unknown one",
 }
 """By module and a word of the mutated line: mutants that change nothing that can be seen."""
@@ -135,10 +142,10 @@ class _Editor(ast.NodeTransformer):
         return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        """Numbers: one more, or a tenth more."""
+        """Numbers: one more, or a third more."""
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
             return node
-        value = node.value + 1 if isinstance(node.value, int) else node.value * 1.3
+        value = node.value + 1 if isinstance(node.value, int) else node.value * 1.3 or 0.3
         if self._now(node, f"{node.value!r} -> {value!r}"):
             return ast.copy_location(ast.Constant(value), node)
         return node

@@ -98,10 +98,12 @@ def test_the_interval_is_never_narrower_than_students() -> None:
         assert wide.hi >= least.hi * (1 - 1e-12)
 
 
-def test_the_bootstrap_widens_the_skewed_side() -> None:
+@pytest.mark.parametrize("logs", [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.5], [0.0, 0.5, 0.0, 0.0]])
+def test_the_bootstrap_widens_the_skewed_side(logs: list[float]) -> None:
     """Of four blocks one is far above: three draws meet it twice or more in 16 of 100 samples."""
-    interval = interval_of([of_logs([0.0, 0.5, 0.0, 0.0])], 0.9)
-    quantile = student_quantile(0.95, 3)
+    interval = interval_of([of_logs(logs)], 0.9)
+    inflation = summarise([evidence_of(of_logs(logs))]).inflation
+    quantile = student_quantile(0.95, 3) * math.sqrt(inflation)
     mean, deviation = 0.5 / 4, 0.5 / 4
     assert math.log(interval.ratio) == pytest.approx(mean)
     assert math.log(interval.lo) == pytest.approx(mean - quantile * deviation)
@@ -124,7 +126,7 @@ def test_the_same_samples_give_the_same_interval() -> None:
     made = NOISY.levels(np.random.default_rng(1), blocks=4, workloads=3)
     found = interval_of(made, 0.9)
     assert found == interval_of([each.copy() for each in made], 0.9)
-    assert found.freedom == summarise([evidence_of(each) for each in made]).freedom
+    assert found.freedom == summarise([evidence_of(each) for each in made]).allowed
 
 
 @given(
@@ -207,6 +209,7 @@ def test_degrees_of_freedom_follow_the_variances() -> None:
     quiet = [of_logs([1e-4, -1e-4, 0.0]) for _ in range(19)]
     found = summarise([evidence_of(each) for each in (of_logs([0.3, -0.3, 0.0]), *quiet)])
     assert found.freedom == pytest.approx(2, rel=1e-2)
+    assert found.allowed == pytest.approx(40, rel=1e-2), "what is decided does not hang on it"
 
 
 def test_workloads_weigh_by_their_shares_and_blocks() -> None:
@@ -222,6 +225,7 @@ def test_workloads_weigh_by_their_shares_and_blocks() -> None:
     by_variances = variances.sum() ** 2 / (variances**2 / (counts - 1)).sum()
     assert found.freedom == pytest.approx(min(by_shares, by_variances))
     assert by_variances < by_shares
+    assert found.allowed == pytest.approx(by_shares)
     # A heavy workload that happens to be quiet: the shares say less than the variances do.
     calm = evidence_of(of_logs([1e-4, 0.0, -1e-4], level=300.0))
     noisy = evidence_of(of_logs([0.1, -0.1, 0.05, -0.05, 0.1, -0.1, 0.0], level=30.0))
@@ -366,6 +370,14 @@ def test_sampling_takes_what_makes_up_the_variance_and_is_not_full() -> None:
     assert len(rule.uncertain(alike)) == 4
     full = [of_logs([0.2, -0.2, 0.0, 0.2, -0.2]), *(of_logs([0.01, -0.01, 0.0]) for _ in "ab")]
     assert rule.uncertain(full) == []
+    # Eleven hundredths can still be lowered: another look is worth it.
+    little = of_logs([0.1 * x for x in (1, -1, 0)])
+    share = summarise([evidence_of(little)]).variance
+    most = math.sqrt(share * 8 * 5)
+    heavy = of_logs([most * x for x in (1, -1, 0, 1, -1)])
+    parts = spread([heavy, little])
+    assert 0.1 < parts[1] / sum(parts) < 0.13
+    assert rule.uncertain([heavy, little]) == [1]
     part = [full[0], of_logs([0.1, -0.1, 0.0]), of_logs([0.001, -0.001, 0.0])]
     assert rule.uncertain(part) == [1]
 
@@ -378,6 +390,26 @@ def test_suspicious_workloads_are_those_that_may_be_slower() -> None:
     equal = of_logs([0.01, -0.01, 0.0])
     full = of_logs([0.03, 0.05, 0.02, 0.06, 0.05])
     assert rule.suspicious([equal, maybe, slower, full]) == [1]
+
+
+@pytest.mark.parametrize(("p", "looked_into"), [(0.045, True), (0.057, False)])
+def test_suspicion_begins_at_one_in_twenty(p: float, looked_into: bool) -> None:
+    """Without any correction: it costs blocks, and decides nothing."""
+    rule = Rule(3, 5, 0.99, 0.02)
+    mean = -math.log(0.98) + student_quantile(1 - p, 2) * 0.01 / math.sqrt(3)
+    made = of_logs([mean + 0.01, mean - 0.01, mean])
+    assert regressions([made], 0.02)[0].plain_p == pytest.approx(p)
+    assert rule.suspicious([made]) == ([0] if looked_into else [])
+
+
+def test_regressions_are_called_at_five_per_cent() -> None:
+    """After the correction, as the documents say."""
+    for p, slower in ((0.049, True), (0.051, False)):
+        mean = student_quantile(1 - p / 2, 4) * math.sqrt(0.025 / 5) * 0.1
+        made = of_logs([mean + 0.1 * x for x in (0.2, -0.2, 0.1, -0.1, 0.0)])
+        found = regressions([made, of_logs([-0.1, -0.2, -0.15, -0.1])], 0.0)[0]
+        assert found.adjusted_p == pytest.approx(p)
+        assert found.slower == slower
 
 
 def test_a_sequence_stops_when_it_is_decided() -> None:
@@ -462,6 +494,7 @@ def test_regressions_are_rare_where_there_are_none() -> None:
 def test_figures_beside_the_mean() -> None:
     """Median and 95th percentile over workloads, and mean latencies by regime."""
     ratios = [0.5 + 0.01 * i for i in range(20)]
+    ratios[0] = 0.1
     made = [levels(*[(100, 100 * r)] * 2) for r in ratios[:-1]]
     made.append(levels(*[(1000, 1000 * ratios[-1])] * 2))
     found = secondary(made, ["small"] * 19 + ["large"])

@@ -27,9 +27,10 @@ workloads together are autocorrelated, both are widened by sqrt((1 + r) / (1 - r
 above what is seen by as much again, but no more than its standard error. A correlation of 0.3
 is met by that; one of 0.6 is not to be seen in a dozen blocks, and multiplies the error.
 
-*Decision.* Below ``MIN_FREEDOM`` degrees of freedom nothing within ``FEW_BLOCKS_FACTOR`` is
-decided: solutions that run in one of two modes, block by block, agree on a difference in
-three blocks of one workload in 1 of 64 comparisons, and no interval can know.
+*Decision.* Where shares and numbers of blocks allow less than ``MIN_FREEDOM`` degrees of
+freedom, nothing within ``FEW_BLOCKS_FACTOR`` is decided: solutions that run in one of two
+modes, block by block, agree on a difference in three blocks of one workload in 1 of 64
+comparisons, and no interval can know.
 
 Pure numpy; the same samples give the same interval, since the seed is a hash of them.
 """
@@ -91,7 +92,7 @@ class RatioInterval(NamedTuple):
     lo: float
     hi: float
     freedom: float = math.inf
-    """Degrees of freedom of the variance that the interval rests on."""
+    """Degrees of freedom that the workloads' shares and blocks allow, whatever was seen."""
 
 
 class Evidence(NamedTuple):
@@ -122,6 +123,9 @@ class Summary(NamedTuple):
     variance: float
     """Of ``log_ratio``, autocorrelation included."""
     freedom: float
+    """Degrees of freedom of ``variance``."""
+    allowed: float
+    """Degrees of freedom that shares and numbers of blocks allow, whatever was seen."""
     inflation: float
     """By which ``variance`` is larger than of independent blocks."""
     shares: tuple[float, ...]
@@ -165,10 +169,12 @@ def summarise(evidence: Sequence[Evidence]) -> Summary:
     freedoms = np.array([each.freedom for each in evidence])
     found = shares**2 * np.array([each.variance for each in evidence])
     inflation = _inflation(evidence, shares**2 / counts)
+    allowed = _freedom(shares**2 / counts, freedoms)
     return Summary(
         log_ratio=math.log(b_ns.sum() / a_ns.sum()),
         variance=float(found.sum()) * inflation,
-        freedom=min(_freedom(found, freedoms), _freedom(shares**2 / counts, freedoms)),
+        freedom=min(_freedom(found, freedoms), allowed),
+        allowed=allowed,
         inflation=inflation,
         shares=tuple(shares.tolist()),
     )
@@ -200,7 +206,7 @@ def interval_of(workloads: Sequence[Levels], confidence: float) -> RatioInterval
         math.exp(summary.log_ratio),
         math.exp(summary.log_ratio - quantile * max(least, down * unit)),
         math.exp(summary.log_ratio + quantile * max(least, up * unit)),
-        summary.freedom,
+        summary.allowed,
     )
 
 
@@ -212,7 +218,7 @@ def student_interval(workloads: Sequence[Levels], confidence: float) -> RatioInt
         math.exp(summary.log_ratio),
         math.exp(summary.log_ratio - half),
         math.exp(summary.log_ratio + half),
-        summary.freedom,
+        summary.allowed,
     )
 
 
