@@ -33,7 +33,7 @@ TESTS = {
     "sequence": ("test_stats.py", "test_stats_resample.py"),
 }
 """By module; the rest is tested by ``test_stats.py`` alone, in seconds."""
-TIMEOUT_S = 180.0
+TIMEOUT_S = 120.0
 """A mutant that never ends is killed as well."""
 
 EQUIVALENT = {

@@ -22,7 +22,7 @@ trials = 1
 pool = 1
 bench_calls = 4
 blocks_min = 2
-blocks_max = 2
+blocks_max = 8
 """
 ONE = ("--workload", "0", "--target", "cpu", "--trials", "1")
 EVALUATION = {
@@ -179,7 +179,7 @@ def test_bench_without_enough_samples_has_no_number() -> None:
 def test_compare_and_its_exit_code(cli: Cli) -> None:
     """Exit 0 whatever was decided, unless the decision is asked for."""
     fast = cli.solution("fast")
-    slow = cli.solution("slow", then="    import time\n    time.sleep(0.03)\n")
+    slow = cli.solution("slow", then="    import time\n    time.sleep(0.1)\n")
     pair = (*ONE, "--json", "--exit-code")
     ran = cli.run("compare", slow, fast, *pair)
     assert ran.code == 0
@@ -196,7 +196,7 @@ def test_compare_and_its_exit_code(cli: Cli) -> None:
 
 def test_gate(cli: Cli) -> None:
     """Against the incumbent; slower is a negative verdict of a correct solution."""
-    slow = cli.solution("slow", then="    import time\n    time.sleep(0.03)\n")
+    slow = cli.solution("slow", then="    import time\n    time.sleep(0.1)\n")
     ran = cli.run("gate", slow, *ONE, "--json")
     assert ran.code == 1
     document = ran.document

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from kopt_harness.catalog import Catalog
-from kopt_harness.compare import Pair, _order, compare_pair
+from kopt_harness.compare import Pair, compare_pair
 from kopt_harness.evaluate import solution_ref
 from kopt_harness.ledger import DictLedger, Ledger
 from kopt_harness.noise import NoiseFloor, NoiseKey, store_floor
@@ -298,16 +298,6 @@ def test_neighbouring_blocks_have_either_order(quick, warm, workloads, fast, slo
     before = Pair.of(quick, warm, old, fast, slow)
     before.measure(workloads[0], 2)
     assert [block.order for block in before.blocks[workloads[0].uuid]] == ["abba", "abba"]
-
-
-def test_the_first_order_is_drawn() -> None:
-    """Nobody can know whose call comes first."""
-    first = {_order([]) for _ in range(64)}
-    assert first == {"abba", "baab"}
-    for order, other in (("abba", "baab"), ("baab", "abba")):
-        block = PairedBlock(a_ns=(1,), b_ns=(1,), order=order)
-        assert _order([block]) == other
-        assert {_order([block, block]) for _ in range(64)} == first
 
 
 def test_a_workload_that_may_be_slower_is_looked_into(decide, workloads, fast, slow) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kopt_harness.bench.noise_models import NoiseModel
 from kopt_harness.bench.regressions import ERROR, holm, regressions, secondary
-from kopt_harness.bench.sequence import Rule, run_sequence
+from kopt_harness.bench.sequence import Rule, next_order, run_sequence
 from kopt_harness.bench.stats import (
     FEW_BLOCKS_FACTOR,
     MIN_FREEDOM,
@@ -380,6 +380,16 @@ def test_sampling_takes_what_makes_up_the_variance_and_is_not_full() -> None:
     assert rule.uncertain([heavy, little]) == [1]
     part = [full[0], of_logs([0.1, -0.1, 0.0]), of_logs([0.001, -0.001, 0.0])]
     assert rule.uncertain(part) == [1]
+
+
+def test_the_first_order_is_drawn() -> None:
+    """Nobody can know whose call comes first."""
+    first = {next_order([]) for _ in range(64)}
+    assert first == {"abba", "baab"}
+    for order, other in (("abba", "baab"), ("baab", "abba")):
+        block = PairedBlock(a_ns=(1,), b_ns=(1,), order=order)
+        assert next_order([block]) == other
+        assert {next_order([block, block]) for _ in range(64)} == first
 
 
 def test_suspicious_workloads_are_those_that_may_be_slower() -> None:

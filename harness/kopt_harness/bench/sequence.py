@@ -7,10 +7,11 @@ comparisons and those that are drawn again out of recorded blocks are decided al
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kopt_harness.schema import ComparisonDecision
+from kopt_harness.schema import BlockOrder, ComparisonDecision, PairedBlock
 
 from .regressions import Regression, regressions
 from .stats import (
@@ -23,7 +24,7 @@ from .stats import (
     student_interval,
 )
 
-__all__ = ["Ended", "Look", "Rule", "Take", "run_sequence"]
+__all__ = ["Ended", "Look", "Rule", "Take", "next_order", "run_sequence"]
 
 GROWTH = 1.5
 """A workload whose answer is open gets so many times its blocks at the next look."""
@@ -126,6 +127,13 @@ class Rule(NamedTuple):
     def regressions(self, workloads: Sequence[Levels]) -> list[Regression]:
         """Each workload's, corrected for their number."""
         return regressions(workloads, self.margin)
+
+
+def next_order(known: Sequence[PairedBlock]) -> BlockOrder:
+    """Order of the block after those: at random, or the other one of its pair."""
+    if len(known) % 2:
+        return "baab" if known[-1].order == "abba" else "abba"
+    return random.SystemRandom().choice(("abba", "baab"))
 
 
 def run_sequence(rule: Rule, workloads: int, take: Take, *, quick: bool = False) -> Ended:
