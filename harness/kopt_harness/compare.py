@@ -11,14 +11,13 @@ B is faster those on which it may be slower. ``bench.sequence`` decides all of t
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kopt_harness.bench.regressions import ERROR, secondary
-from kopt_harness.bench.sequence import Rule
+from kopt_harness.bench.sequence import Rule, next_order
 from kopt_harness.bench.stats import (
     MIN_FREEDOM,
     Levels,
@@ -149,7 +148,7 @@ class Pair:
             key = f"block/{self.names}/{workload.uuid}/{len(known)}"
             record = self.ledger.get(key)
             if record is None:
-                record = self._quiet_block(workload, _order(known))
+                record = self._quiet_block(workload, next_order(known))
                 self.ledger.put(key, record)
             self._take(workload, record)
 
@@ -316,13 +315,6 @@ def conclude_comparison(pair: Pair, workloads: Sequence[Workload], look: int) ->
         secondary=beside,
         workloads=tuple(rows),
     )
-
-
-def _order(known: Sequence[PairedBlock]) -> BlockOrder:
-    """Of the next block: at random, or the other one of its pair."""
-    if len(known) % 2:
-        return "baab" if known[-1].order == "abba" else "abba"
-    return random.SystemRandom().choice(("abba", "baab"))
 
 
 def _levels(pair: Pair, workloads: Sequence[Workload]) -> dict[str, Levels]:

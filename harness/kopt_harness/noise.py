@@ -75,7 +75,8 @@ class NoiseFloor(Model):
     """Live, each with new processes."""
     resamples: int = Field(ge=0)
     floor: float = Field(ge=0, lt=1)
-    """95th percentile of |B / A - 1| (as |log|) of the mean latency, over comparisons."""
+    """What 95 of 100 comparisons stay within, as a share of the slower one's mean latency; at
+    least 2.58 times ``process_spread``."""
     half_width: float = Field(ge=0)
     """Median of half the width of the interval's logarithm."""
     process_spread: float = Field(ge=0)

@@ -22,7 +22,7 @@ trials = 1
 pool = 1
 bench_calls = 4
 blocks_min = 2
-blocks_max = 6
+blocks_max = 8
 calls_per_slot = 4
 """
 ONE = ("--workload", "0", "--target", "cpu", "--trials", "1")

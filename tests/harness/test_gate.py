@@ -20,7 +20,7 @@ from kopt_harness.schema import (
 from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 
-SLEEP = "    import time; time.sleep(0.02)\n"
+SLEEP = "    import time; time.sleep(0.1)\n"
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ class Gate:
 @pytest.fixture(scope="module")
 def warm(catalog: Catalog, gdn_decode: Definition, workloads: list[Workload]) -> Iterator[Session]:
     """One judge for all tests of this module."""
-    options = MeasureOptions(trials=1, pool=1, blocks_min=2, blocks_max=3)
+    options = MeasureOptions(trials=1, pool=1, blocks_min=2, blocks_max=6)
     setting = Setting.here(catalog, "cpu", options)
     with Session(setting, gdn_decode, workloads) as session:
         yield session
@@ -70,7 +70,7 @@ def good(make_solution, honest) -> Solution:
 
 @pytest.fixture
 def slow(make_solution, honest) -> Solution:
-    """Correct, 20 ms slower."""
+    """Correct, a tenth of a second slower."""
     return make_solution(honest + SLEEP, name="slow")
 
 

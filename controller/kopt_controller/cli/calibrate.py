@@ -1,10 +1,11 @@
-"""``kopt calibrate``: can the workloads of a definition tell right from wrong."""
+"""``kopt calibrate``: can workloads tell right from wrong, and comparisons fast from slow."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from kopt_harness.errors import NotFoundError, UsageError
@@ -24,6 +25,7 @@ from ._common import (
     state_of,
 )
 from ._judging import exit_code, measure_options, open_setting
+from ._timing import TimingRun, calibrate_timing, timing_folder
 
 if TYPE_CHECKING:
     from kopt_harness.calibrate import Calibration
@@ -38,6 +40,7 @@ def register(app: typer.Typer) -> None:
             "kopt calibrate gdn_decode",
             "kopt calibrate dsa_topk --workload all --out-dir calibration",
             "kopt calibrate dsa_topk --workload all --out-dir calibration --resume",
+            "kopt calibrate gdn_decode --timing --comparisons 30 --slowdown 5",
         ),
     )(calibrate)
 
@@ -56,20 +59,75 @@ def calibrate(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the journal there.")] = False,
     seed: SeedOption = None,
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Compare a solution with itself instead.")
+    ] = False,
+    solution: Annotated[
+        Path | None,
+        typer.Option("--solution", metavar="DIR", help="With --timing; default: the incumbent."),
+    ] = None,
+    comparisons: Annotated[
+        int | None,
+        typer.Option(
+            "--comparisons", metavar="N", min=1, help="Live comparisons with itself; default: 20."
+        ),
+    ] = None,
+    resamples: Annotated[
+        int | None,
+        typer.Option(
+            "--resamples", metavar="M", min=1, help="More, out of their blocks; default: 2000."
+        ),
+    ] = None,
+    slowdown: Annotated[
+        list[float] | None,
+        typer.Option("--slowdown", metavar="P", help="Also P % more work; may be repeated."),
+    ] = None,
+    slow_comparisons: Annotated[
+        int | None,
+        typer.Option(
+            "--slow-comparisons", metavar="N", min=1, help="Of each --slowdown; default: 10."
+        ),
+    ] = None,
 ) -> None:
     """Run null kernels on the workloads of a definition; none may pass.
 
-    Exits 3 where the strict tier accepts one on any workload.
+    Exits 3 where the strict tier accepts one on any workload. With --timing, a solution is
+    compared with itself: how often noise decides, how large it is, and what shows through it.
     """
     from kopt_harness.calibrate import calibrate as run
     from kopt_harness.journal import Journal
 
     from ..campaign import interruptible
 
+    _require_timing(
+        timing,
+        {
+            "--solution": solution,
+            "--comparisons": comparisons,
+            "--resamples": resamples,
+            "--slowdown": slowdown,
+            "--slow-comparisons": slow_comparisons,
+        },
+    )
+    if timing and generator:
+        raise UsageError("--generator has no meaning with --timing", hint="leave it out")
     state = state_of(ctx)
     resolved = state.catalog.resolve(definition)
     workloads = pick_workloads(state, resolved, workload)
     setting = open_setting(state, target, measure_options(state, seed=seed))
+    if timing:
+        folder = out_dir or timing_folder(state, resolved)
+        _require_fresh(folder, resume=resume)
+        asked = TimingRun(
+            solution=solution,
+            comparisons=comparisons or 20,
+            resamples=resamples or 2000,
+            slowdowns=tuple(slowdown or ()),
+            slow_comparisons=slow_comparisons or 10,
+            folder=folder,
+        )
+        calibrate_timing(state, setting, resolved, workloads, asked)
+        return
     name = f"{resolved.kopt.alias}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     folder = out_dir or state.root.local / "calibrations" / name
     _require_fresh(folder, resume=resume)
@@ -91,6 +149,17 @@ def calibrate(
     note(state, f"journal: {folder / 'journal.jsonl'}")
     emit(state, result.document(), lambda console: print_calibration(console, result))
     raise typer.Exit(exit_code(result.verdict))
+
+
+def _require_timing(timing: bool, given: Mapping[str, Any]) -> None:
+    """Refuses options of --timing without it, and slowdowns that are none."""
+    if not timing:
+        for name, value in given.items():
+            if value is not None:
+                raise UsageError(f"{name} needs --timing", hint="add --timing, or leave it out")
+    for share in given["--slowdown"] or ():
+        if not 0 < share <= 1000:
+            raise UsageError(f"--slowdown {share!r} is no slow-down", hint="5 is 5 % more work")
 
 
 def _require_fresh(folder: Path, *, resume: bool) -> None:

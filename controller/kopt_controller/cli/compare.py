@@ -82,7 +82,8 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     if comparison.ratio is not None and comparison.ci is not None:
         lo, hi = comparison.ci
         text += f": mean latency of B / A = {comparison.ratio:.4f} [{lo:.4f}, {hi:.4f}]"
-        text += f" at {comparison.confidence:.0%} over all looks, margin {comparison.margin:.1%}"
+        text += f" at {comparison.confidence:.0%} over all looks, "
+        text += f"margin {comparison.margin:.2%} ({comparison.margin_source})"
     console.print(text + (f"; {comparison.reason}" if comparison.reason else ""))
     rows = [
         [
@@ -96,5 +97,17 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         ]
         for row in comparison.workloads
     ]
+    if comparison.secondary is not None:
+        beside = comparison.secondary
+        console.print(
+            f"B / A over workloads: median {beside.median:.3f}, P95 {beside.p95:.3f}; "
+            f"worst regime {beside.worst_regime}: {beside.worst_regime_ratio:.3f}"
+        )
+    if slower := comparison.regressions:
+        console.print(
+            f"slower beyond the margin on {len(slower)} of {len(rows)} workloads (Holm, 5 %): "
+            + ", ".join(row.uuid[:12] for row in slower),
+            soft_wrap=True,
+        )
     columns = ["workload", "axes", "A us", "B us", "B/A", "interval", "blocks"]
     print_table(console, columns, rows, numeric=["A us", "B us", "B/A", "blocks"])

@@ -7,10 +7,11 @@ comparisons and those that are drawn again out of recorded blocks are decided al
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kopt_harness.schema import ComparisonDecision
+from kopt_harness.schema import BlockOrder, ComparisonDecision, PairedBlock
 
 from .regressions import Regression, regressions
 from .stats import (
@@ -23,7 +24,7 @@ from .stats import (
     student_interval,
 )
 
-__all__ = ["Ended", "Look", "Rule", "Take", "run_sequence"]
+__all__ = ["Ended", "Look", "Rule", "Take", "next_order", "run_sequence"]
 
 GROWTH = 1.5
 """A workload whose answer is open gets so many times its blocks at the next look."""
@@ -79,8 +80,20 @@ class Rule(NamedTuple):
 
     def look(self, workloads: Sequence[Levels], number: int) -> Look:
         """The interval and the decision."""
+        return self._look(interval_of, workloads, number)
+
+    def cheap_look(self, workloads: Sequence[Levels], number: int) -> Look:
+        """The same by Student's interval alone."""
+        return self._look(student_interval, workloads, number)
+
+    def _look(
+        self,
+        interval_by: Callable[[Sequence[Levels], float], RatioInterval],
+        workloads: Sequence[Levels],
+        number: int,
+    ) -> Look:
         confidence = look_confidence(self.confidence, number, self.planned)
-        interval = interval_of(workloads, confidence)
+        interval = interval_by(workloads, confidence)
         return Look(number, confidence, interval, decide(interval, self.margin))
 
     def uncertain(self, workloads: Sequence[Levels]) -> list[int]:
@@ -116,26 +129,33 @@ class Rule(NamedTuple):
         return regressions(workloads, self.margin)
 
 
-def run_sequence(rule: Rule, workloads: int, take: Take) -> Ended:
+def next_order(known: Sequence[PairedBlock]) -> BlockOrder:
+    """Order of the block after those: at random, or the other one of its pair."""
+    if len(known) % 2:
+        return "baab" if known[-1].order == "abba" else "abba"
+    return random.SystemRandom().choice(("abba", "baab"))
+
+
+def run_sequence(rule: Rule, workloads: int, take: Take, *, quick: bool = False) -> Ended:
     """Looks at growing data until it is decided or full; without a clock.
 
     Args:
         rule: how it is decided.
         workloads: how many.
         take: gives their blocks.
+        quick: whether the interval of an undecided end may be Student's alone.
     """
     counts = [rule.blocks_min] * workloads
     number = 0
     while True:
         number += 1
         levels = [take(position, count) for position, count in enumerate(counts)]
-        cheap = look_confidence(rule.confidence, number, rule.planned)
+        look = rule.cheap_look(levels, number)
         # The whole interval is no narrower than Student's: it cannot decide what that leaves open.
-        decided = decide(student_interval(levels, cheap), rule.margin) != "ambiguous"
-        if decided and (look := rule.look(levels, number)).decision != "ambiguous":
-            return Ended(look, tuple(counts))
-        open_ = rule.uncertain(levels)
+        if look.decision != "ambiguous":
+            look = rule.look(levels, number)
+        open_ = rule.uncertain(levels) if look.decision == "ambiguous" else []
         if not open_:
-            return Ended(rule.look(levels, number), tuple(counts))
+            return Ended(look if quick else rule.look(levels, number), tuple(counts))
         for position in open_:
             counts[position] = rule.grown(counts[position])

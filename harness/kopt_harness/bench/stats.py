@@ -24,12 +24,13 @@ Its latency is a median over blocks. The estimate for (B, A) is 1 / that for (A,
 
 Neighbouring blocks that err alike say less than their number: where the residuals of all
 workloads together are autocorrelated, both are widened by sqrt((1 + r) / (1 - r)), with r
-one standard error above what is seen. A correlation of 0.3 is met by that; one of 0.6 is not
-to be seen in a dozen blocks, and doubles to quadruples the error.
+above what is seen by as much again, but no more than its standard error. A correlation of 0.3
+is met by that; one of 0.6 is not to be seen in a dozen blocks, and multiplies the error.
 
-*Decision.* Below ``MIN_FREEDOM`` degrees of freedom nothing within ``FEW_BLOCKS_FACTOR`` is
-decided: solutions that run in one of two modes, block by block, agree on a difference in
-three blocks of one workload in 1 of 64 comparisons, and no interval can know.
+*Decision.* Where shares and numbers of blocks allow less than ``MIN_FREEDOM`` degrees of
+freedom, nothing within ``FEW_BLOCKS_FACTOR`` is decided: solutions that run in one of two
+modes, block by block, agree on a difference in three blocks of one workload in 1 of 64
+comparisons, and no interval can know.
 
 Pure numpy; the same samples give the same interval, since the seed is a hash of them.
 """
@@ -73,7 +74,7 @@ MIN_FREEDOM = 3.0
 """Degrees of freedom of four blocks of one workload."""
 FEW_BLOCKS_FACTOR = 2.0
 """Ratio beyond which fewer blocks are enough: solutions that vary so much are another fault."""
-MAX_CORRELATION = 0.6
+MAX_CORRELATION = 0.5
 """More than this is not estimated from a few dozen blocks: it is a trend."""
 _BOOTSTRAP_TAIL = 0.05
 _LATE_SHARE = 0.1
@@ -91,7 +92,7 @@ class RatioInterval(NamedTuple):
     lo: float
     hi: float
     freedom: float = math.inf
-    """Degrees of freedom of the variance that the interval rests on."""
+    """Degrees of freedom that the workloads' shares and blocks allow, whatever was seen."""
 
 
 class Evidence(NamedTuple):
@@ -122,6 +123,9 @@ class Summary(NamedTuple):
     variance: float
     """Of ``log_ratio``, autocorrelation included."""
     freedom: float
+    """Degrees of freedom of ``variance``."""
+    allowed: float
+    """Degrees of freedom that shares and numbers of blocks allow, whatever was seen."""
     inflation: float
     """By which ``variance`` is larger than of independent blocks."""
     shares: tuple[float, ...]
@@ -165,10 +169,12 @@ def summarise(evidence: Sequence[Evidence]) -> Summary:
     freedoms = np.array([each.freedom for each in evidence])
     found = shares**2 * np.array([each.variance for each in evidence])
     inflation = _inflation(evidence, shares**2 / counts)
+    allowed = _freedom(shares**2 / counts, freedoms)
     return Summary(
         log_ratio=math.log(b_ns.sum() / a_ns.sum()),
         variance=float(found.sum()) * inflation,
-        freedom=min(_freedom(found, freedoms), _freedom(shares**2 / counts, freedoms)),
+        freedom=min(_freedom(found, freedoms), allowed),
+        allowed=allowed,
         inflation=inflation,
         shares=tuple(shares.tolist()),
     )
@@ -200,7 +206,7 @@ def interval_of(workloads: Sequence[Levels], confidence: float) -> RatioInterval
         math.exp(summary.log_ratio),
         math.exp(summary.log_ratio - quantile * max(least, down * unit)),
         math.exp(summary.log_ratio + quantile * max(least, up * unit)),
-        summary.freedom,
+        summary.allowed,
     )
 
 
@@ -212,16 +218,17 @@ def student_interval(workloads: Sequence[Levels], confidence: float) -> RatioInt
         math.exp(summary.log_ratio),
         math.exp(summary.log_ratio - half),
         math.exp(summary.log_ratio + half),
-        summary.freedom,
+        summary.allowed,
     )
 
 
-def look_confidence(confidence: float, look: int, planned: int = 1) -> float:
+def look_confidence(confidence: float, look: int, planned: int) -> float:
     """Confidence at the ``look``-th look at growing data, counted from 1.
 
-    Nine tenths of the error are for the planned looks, in proportion to their number: late
-    ones have the data that decides. The rest is for looks beyond them, the ``j``-th of which
-    takes 1 / (j (j + 1)) of it: so all looks together never spend more than the error.
+    Nine tenths of the error are for the planned looks, in equal parts: less for early ones
+    would put large differences off, since few blocks pay for confidence with much width. The
+    rest is for looks beyond them, the ``j``-th of which takes 1 / (j (j + 1)) of it. So all
+    looks together never spend more than the error.
 
     Args:
         confidence: over all looks.
@@ -229,7 +236,7 @@ def look_confidence(confidence: float, look: int, planned: int = 1) -> float:
         planned: how many looks it takes one workload to get all its blocks.
     """
     if look <= planned:
-        share = (1 - _LATE_SHARE) * 2 * look / (planned * (planned + 1))
+        share = (1 - _LATE_SHARE) / planned
     else:
         beyond = look - planned
         share = _LATE_SHARE / (beyond * (beyond + 1))
@@ -283,7 +290,8 @@ def _freedom(parts: _Array, freedoms: _Array) -> float:
 def _inflation(evidence: Sequence[Evidence], weights: _Array) -> float:
     """By how much autocorrelation enlarges the variance; 1 where there is none, or negative.
 
-    A correlation that is estimated from few pairs is put higher by its standard error.
+    A correlation that is estimated from few pairs is put higher, by its standard error or by
+    itself, whichever is less.
     """
     counts = np.array([len(each.values) for each in evidence])
     squares = weights * np.array([(e.values - e.values.mean()) @ e.values for e in evidence])
@@ -294,7 +302,7 @@ def _inflation(evidence: Sequence[Evidence], weights: _Array) -> float:
     if found <= 0.0:
         return 1.0
     pairs = total**2 / float((squares**2 / counts).sum())
-    correlation = min(found + 1 / math.sqrt(pairs), MAX_CORRELATION)
+    correlation = min(found + min(found, 1 / math.sqrt(pairs)), MAX_CORRELATION)
     return (1 + correlation) / (1 - correlation)
 
 

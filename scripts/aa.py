@@ -1,0 +1,167 @@
+"""A solution against itself, live and resampled, and against slowed ones: what noise can do.
+
+Run it on a machine that has nothing else to do, and put its Markdown into docs/measurement.md:
+
+    python scripts/aa.py --target cpu --blocks-max 128 --slowdown 5 --json aa-cpu.json
+    python scripts/aa.py --target h200 --workload all --comparisons 30 --budget-s 60
+
+It is ``kopt calibrate --timing`` with a budget of its own, for any number of solutions of a
+definition one after the other; it stores the noise floor as that does. What is complete is
+kept in artifacts/local/calibrations and not measured again. Without ``--slowdown`` nothing is
+slowed: GPU solutions cannot be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+from kopt_harness.calibrate_timing import FILLED, calibrate_timing
+from kopt_harness.catalog import Catalog
+from kopt_harness.journal import Journal
+from kopt_harness.noise import store_floor
+from kopt_harness.options import MeasureOptions
+from kopt_harness.root import find_root
+from kopt_harness.schema import Solution
+from kopt_harness.setting import Setting
+from kopt_harness.targets import best_target
+from kopt_harness.timing_report import Decisions, TimingCalibration
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    found.add_argument("--definition", default="gdn_decode")
+    found.add_argument("--target", default=None)
+    found.add_argument("--solution", action="append", help="names; default: the incumbent")
+    found.add_argument("--workload", action="append", help="uuid, index, rep or all; default: rep")
+    found.add_argument("--comparisons", type=int, default=100, help="live, of each solution")
+    found.add_argument("--resamples", type=int, default=2000)
+    found.add_argument("--slowdown", type=float, action="append", help="per cent of extra work")
+    found.add_argument("--slow-comparisons", type=int, default=20, help="live, of each slowdown")
+    found.add_argument("--blocks-max", type=int, default=None, help="of a workload")
+    found.add_argument("--filled", type=int, default=FILLED, help="least blocks of a recording")
+    found.add_argument("--budget-s", type=float, default=None, help="of one comparison")
+    found.add_argument("--root", type=Path, default=None)
+    found.add_argument("--json", type=Path, default=None, help="where the documents go")
+    return found
+
+
+def run(setting: Setting, solution: Solution, arguments: argparse.Namespace) -> TimingCalibration:
+    """One solution."""
+    catalog = setting.catalog
+    definition = catalog.resolve(solution.definition)
+    workloads = catalog.select(definition, arguments.workload or ["rep"])
+    slowdowns = [share / 100 for share in arguments.slowdown or ()]
+    total = arguments.comparisons + len(slowdowns) * arguments.slow_comparisons
+    begin = time.monotonic()
+
+    def report(done: int) -> None:
+        spent = time.monotonic() - begin
+        left = spent / done * (total - done)
+        print(f"{solution.name}: {done} of {total}, {spent:.0f} s, {left:.0f} s left", flush=True)
+
+    options = setting.options
+    parts = [setting.target.name, str(setting.environment["epoch"]), solution.sha256[:12]]
+    parts.append(f"{options.blocks_min}-{options.blocks_max}-{options.budget_s:g}")
+    place = catalog.root.local / "calibrations" / f"aa-{'-'.join(parts)}.jsonl"
+    with Journal(place) as journal:
+        found = calibrate_timing(
+            setting,
+            solution,
+            workloads,
+            journal,
+            comparisons=arguments.comparisons,
+            resamples=arguments.resamples,
+            slowdowns=slowdowns,
+            slow_comparisons=arguments.slow_comparisons,
+            filled=arguments.filled,
+            progress=report,
+        )
+    store_floor(catalog.root, found.floor)
+    return found
+
+
+def markdown(found: TimingCalibration) -> str:
+    """A section."""
+    floor = found.floor
+    slowest = max(found.seconds, default=0.0)
+    mean = sum(found.seconds) / max(1, len(found.seconds))
+    lines = [
+        f"### {floor.solution.name} on {floor.key.target}",
+        "",
+        f"{floor.date[:10]}, {_machine(found)}; {len(found.workloads)} workloads, up to "
+        f"{floor.blocks_max} blocks of each, {floor.key.calls_per_slot} calls a slot, cache "
+        f"{floor.key.cache}. A live comparison took {mean:.0f} s, at most {slowest:.0f} s.",
+        "",
+        "| B | margin | comparisons | faster | rate below (95 %) | slower | same | ambiguous |",
+        "|---|---|---|---|---|---|---|---|",
+        _row("itself, live", 0.0, found.live),
+        _row("itself, live", found.margin, found.live_at_margin),
+        _row("itself, resampled", 0.0, found.resampled),
+        _row("itself, resampled", found.margin, found.resampled_at_margin),
+    ]
+    for each in found.slowdowns:
+        name = f"{100 * each.extra_work:g} % more work, live (median ratio {each.median_ratio})"
+        lines.append(_row(name, found.margin, each.decisions))
+    lines += [
+        "",
+        f"Noise floor {floor.floor:.2%} (95th percentile of comparisons), half width of the "
+        f"interval {floor.half_width:.2%}, spread between processes {floor.process_spread:.2%}. "
+        f"Found in 95 of 100 comparisons: {_effect(found.detectable)} with the floor as margin, "
+        f"{_effect(found.detectable_without_margin)} with none.",
+        "",
+        "| regime | noise floor |",
+        "|---|---|",
+        *(f"| {name} | {value:.2%} |" for name, value in floor.regimes.items()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _row(name: str, margin: float, found: Decisions) -> str:
+    cells = [found.comparisons, found.faster, f"{found.faster_upper_95:.2%}"]
+    cells += [found.slower, found.same, found.ambiguous]
+    return f"| {name} | {margin:.2%} | {' | '.join(map(str, cells))} |"
+
+
+def _effect(value: float | None) -> str:
+    return "nothing below 200 %" if value is None else f"{value:.2%}"
+
+
+def _machine(found: TimingCalibration) -> str:
+    device = found.environment.get("device") or platform.machine()
+    packages = found.environment.get("packages", {})
+    return f"{device}, Python {platform.python_version()}, torch {packages.get('torch', '-')}"
+
+
+def main() -> int:
+    """Runs all solutions and prints their sections."""
+    arguments = parser().parse_args()
+    catalog = Catalog(find_root(arguments.root))
+    definition = catalog.resolve(arguments.definition)
+    given = {"blocks_max": arguments.blocks_max, "budget_s": arguments.budget_s}
+    options = MeasureOptions.model_validate({k: v for k, v in given.items() if v is not None})
+    setting = Setting.here(catalog, arguments.target or best_target().name, options)
+    solutions = [catalog.solution(definition, name).solution for name in arguments.solution or ()]
+    incumbent = catalog.incumbent(definition, setting.target.name)
+    if not solutions and incumbent is not None:
+        solutions.append(incumbent)
+    if os.getloadavg()[0] > 1:
+        print(f"note: the load of this machine is {os.getloadavg()[0]:.1f} already", flush=True)
+    found = [run(setting, solution, arguments) for solution in solutions]
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps([each.document() for each in found], indent=1) + "\n")
+    print("\n".join(markdown(each) for each in found))
+    return 0 if found else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
