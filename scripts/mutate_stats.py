@@ -43,6 +43,8 @@ EQUIVALENT = {
     ("student", "_CLOSE"): "a float is resolved either way",
     ("student", "_LARGE"): "both ways agree to more digits than are used there",
     ("student", "lru_cache"): "how many quantiles are kept",
+    ("student", "return 0.0 if t > 0"): "an infinite t is compared",
+    ("student", "if t >= 0 else"): "both are a half at zero",
     ("stats", "RESAMPLES = 2000"): "one draw more",
     ("stats", "reshape(2, -1), axis=1).mean()): 1 -> 2"): "the same",
     ("stats", "[:8]"): "another seed",
@@ -50,6 +52,7 @@ EQUIVALENT = {
     ("regressions", "[1.0] * count"): "every value is written",
     ("regressions", "adjusted < ERROR"): "no p-value is exactly 0.05",
     ("regressions", "excess <= 0"): "no excess without any variance lies in between",
+    ("sequence", "GROWTH)))): Add -> Sub"): "of two blocks or more, half as many are one or more",
     ("sequence", "each.plain_p < _SUSPICIOUS: Lt"): "no p-value is exactly 0.05",
     ("stats", "reshape(-1, 2), 1.0): 1 -> 2"): "any negative extent is the unknown one",
 }

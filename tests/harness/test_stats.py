@@ -370,6 +370,8 @@ def test_sampling_takes_what_makes_up_the_variance_and_is_not_full() -> None:
     assert len(rule.uncertain(alike)) == 4
     full = [of_logs([0.2, -0.2, 0.0, 0.2, -0.2]), *(of_logs([0.01, -0.01, 0.0]) for _ in "ab")]
     assert rule.uncertain(full) == []
+    # Three blocks without any noise are still three: they are few, and get more.
+    assert rule.uncertain([of_logs([0.1] * 3)]) == [0]
     # Eleven hundredths can still be lowered: another look is worth it.
     little = of_logs([0.1 * x for x in (1, -1, 0)])
     share = summarise([evidence_of(little)]).variance
