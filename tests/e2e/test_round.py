@@ -149,7 +149,12 @@ def require_blocks_used(scratch: Scratch, found: dict[str, Any]) -> None:
     recorded = Counter(r.key.rsplit("/", 1)[0] for r in scratch.records if "/block/" in r.key)
     gates = [candidate["gate"]["comparison"] for candidate in found["candidates"]]
     sweep = found["sweep"] and found["sweep"]["comparison"]
-    compared = [row["n"] for each in (*gates, sweep) if each for row in each["workloads"]]
+    again = [
+        record.value["gate"] and record.value["gate"]["comparison"]
+        for record in scratch.records
+        if "/validation/" in record.key and record.key.endswith("/outcome")
+    ]
+    compared = [row["n"] for each in (*gates, sweep, *again) if each for row in each["workloads"]]
     assert sorted(recorded.values()) == sorted(compared)
 
 
