@@ -18,7 +18,7 @@ round: $(VENV)/.installed
 	$(BIN)/kopt round --definition $(DEFINITION)
 
 test: check
-	$(BIN)/python -m pytest -m "not gpu and not slow" --durations=10
+	$(BIN)/python -m pytest -m "not gpu and not slow" --durations=40
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
