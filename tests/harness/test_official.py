@@ -179,6 +179,7 @@ def test_workloads_of_the_same_axes_have_inputs_of_their_own(decode: Written) ->
     assert first != second
 
 
+@pytest.mark.slow
 @needs_safetensors
 def test_a_seed_gives_the_same_bytes_again(decode: Written, tmp_path: Path) -> None:
     """And another seed other ones."""
