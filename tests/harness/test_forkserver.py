@@ -100,6 +100,29 @@ def test_a_forked_worker_is_as_one_just_started(start: Start, tmp_path: Path) ->
     assert len(set(found["fds"]) - {0, 1, 2, int(found["argv"][2])}) == 1
 
 
+def test_a_descriptor_keeps_its_number_however_high(
+    server: ForkServer, start: Start, tmp_path: Path
+) -> None:
+    """A caller with many open files gives numbers that the server has never seen."""
+    near, far = os.pipe()
+    given = [os.dup(far) for _ in range(700)]
+    try:
+        with (tmp_path / "log").open("ab") as log:
+            worker = server.fork(
+                ["said_by_worker", PARENT, str(given[-1]), "0"],
+                cwd=tmp_path,
+                env=worker_environment(tmp_path / "home"),
+                pass_fds=(given[600], given[-1]),
+                log=log,
+            )
+        found = json.loads(os.read(near, 1 << 16))
+        assert worker.wait(timeout=10) == 0
+        assert {given[600], given[-1]} <= set(found["fds"])
+    finally:
+        for fd in (near, far, *given):
+            os.close(fd)
+
+
 def test_generators_differ_between_forks(start: Start) -> None:
     """Two workers that draw without a seed draw differently."""
     drawn = []

@@ -29,9 +29,6 @@ MAX_REQUEST_BYTES = 1 << 18
 PARENT = "parent"
 """Stands for the process id of the parent in the arguments of a worker."""
 
-_HIGH_FD = 512
-"""Descriptors on their way to their numbers; above any that a worker is given."""
-
 
 class _Birth(NamedTuple):
     """What a forked process is to become."""
@@ -98,8 +95,9 @@ def _place(fds: Sequence[int], numbers: Sequence[int]) -> None:
     """Gives descriptors the numbers by which the arguments name them; closes all others."""
     import fcntl
 
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, _HIGH_FD) for fd in fds]
-    os.closerange(3, _HIGH_FD)
+    above = max(*fds, *numbers) + 1
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, above) for fd in fds]
+    os.closerange(3, above)
     for fd, number in zip(high, numbers, strict=True):
         os.dup2(fd, number)  # inheritable
     log = numbers[-1]

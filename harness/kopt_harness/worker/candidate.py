@@ -135,9 +135,8 @@ class Candidate:
     def _flush_cpu_ns(self) -> int | None:
         """Processor time of a flush, before candidate code can add to it."""
         if self._device.torch_device != "cpu":
-            return (
-                None  # a GPU's timer begins to record at its first flush, and no profiler after it
-            )
+            # A GPU's timer begins to record at its first flush, and no profiler can after it.
+            return None
         times = []
         for _ in range(3):
             start_ns = time.process_time_ns()

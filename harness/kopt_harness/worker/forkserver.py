@@ -113,13 +113,15 @@ class ForkServer:
         data = json.dumps(request).encode()
         if len(data) > MAX_REQUEST_BYTES or len(fds) > MAX_FDS:
             raise ValueError(f"a worker with {len(fds)} descriptors and {len(data)} bytes to say")
-        forked = Forked(self, self._ask(data, fds))
-        self._workers += 1
-        return forked
+        with self._lock:
+            reply = self._ask(data, fds)
+            self._workers += 1
+        return Forked(self, reply)
 
     def reap(self, pid: int) -> int:
         """Exit code of a worker that has ended; SIGKILL's where nobody knows."""
-        self._workers -= 1
+        with self._lock:
+            self._workers -= 1
         try:
             value = self.wait_for(self._ask(json.dumps({"reap": pid}).encode(), []))
         except OSError:
@@ -261,7 +263,8 @@ def fork(
                     server = _servers[key] = ForkServer(modules, shared, log)
                 if not server.usable():
                     return None
-            return server.fork(argv, cwd=cwd, env=env, pass_fds=pass_fds, log=sink)
+                # Within the lock: nobody else makes room by ending it meanwhile.
+                return server.fork(argv, cwd=cwd, env=env, pass_fds=pass_fds, log=sink)
         except (OSError, ValueError):
             return None
 
