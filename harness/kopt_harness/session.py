@@ -331,6 +331,11 @@ class Session:
         own = sum(shape.nbytes for shape in inputs if shape.name not in static)
         return own + sum(shape.numel * _EXPECTED_ITEM_BYTES for shape in outputs)
 
+    @property
+    def _flushed_by_judge(self) -> bool:
+        """A GPU's caches are flushed by the timer, in the stream of the call."""
+        return self._setting.target.kind != "cuda"
+
     def _call_timeout_s(self) -> float:
         return max(self._setting.options.call_timeout_s, 20 * self._reference_s)
 
@@ -350,7 +355,7 @@ class Session:
                 completed = self._workers.ask_judge(
                     "complete",
                     flush_bytes=self.flush_bytes,
-                    processors=last_processors(processes),
+                    processors=last_processors(processes) if self._flushed_by_judge else [],
                 )
                 noise_ns = time.perf_counter_ns() - asked_ns - completed["flush_ns"]
                 if self._workers.flush_cpu_ns is not None:

@@ -145,7 +145,7 @@ def _totals(expected: Any, actual: Any, tolerance: ContestTolerance) -> _Total:
         wrong = errors.exceeds(tolerance).sum()
         largest = torch.stack((errors.absolute.amax(), errors.relative.amax()))
         parts.append(torch.cat((wrong.double().reshape(1), largest.double())))
-    totals = torch.stack(parts)
+    totals = torch.stack(parts).cpu()
     max_abs, max_rel = totals[:, 1:].amax(0).tolist()
     return _Total(int(totals[:, 0].sum()), max_abs, max_rel)
 

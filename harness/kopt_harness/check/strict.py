@@ -23,6 +23,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..schema import OutputError, Reason, StrictBound
 from ._blocks import as_rows, blocks, rows_at_once
 from .verdict import OutputFinding, Pair
@@ -40,7 +42,7 @@ _FLOAT32_SAFE = (1e-12, 1e15)
 
 
 class _Rows(NamedTuple):
-    """Statistics of each row, float64, (rows,)."""
+    """Statistics of each row, NumPy arrays of float64, (rows,): small, and asked much."""
 
     reference: Any
     """2-norm of the reference; not finite where the row is not."""
@@ -94,14 +96,16 @@ def strict_output(name: str, expected: Any, actual: Any, bound: StrictBound) -> 
     expected_rows, actual_rows = as_rows(expected), as_rows(actual)
     stats = _row_statistics(expected_rows, actual_rows)
     width = expected_rows.shape[1]
-    floor = bound.rel * _FLOOR * _rms(stats.reference, width)
-    doubtful = _doubtful(stats, bound.rel, floor, width)
+    with np.errstate(all="ignore"):  # infinities and NaN are decided, not warned of
+        floor = bound.rel * _FLOOR * _rms(stats.reference, width)
+        doubtful = _doubtful(stats, bound.rel, floor, width)
+        seen = stats.reference > floor * math.sqrt(width)
+        relative = stats.error[seen] / stats.reference[seen]
     doubt = _NO_DOUBT
-    if bool(doubtful.any()):
+    if doubtful.any():
         doubt = _inspect(expected_rows, actual_rows, doubtful, bound.rel, floor)
-    relative = (stats.error / stats.reference)[stats.reference > floor * math.sqrt(width)]
-    max_rel = float(relative.amax()) if relative.numel() else 0.0
-    return _finding(pair, bound, _Summary(float(stats.largest.amax()), max_rel, doubt))
+    max_rel = float(relative.max()) if relative.size else 0.0
+    return _finding(pair, bound, _Summary(float(stats.largest.max()), max_rel, doubt))
 
 
 def _row_statistics(expected: Any, actual: Any) -> _Rows:
@@ -115,15 +119,15 @@ def _row_statistics(expected: Any, actual: Any) -> _Rows:
         difference = block.actual.to(dtype) - reference
         row = (norm(reference, dim=1), norm(difference, dim=1), difference.abs_().amax(dim=1))
         parts.append(torch.stack(row))
-    return _Rows(*torch.cat(parts, dim=1).double())
+    return _Rows(*torch.cat(parts, dim=1).double().cpu().numpy())
 
 
 def _rms(norms: Any, width: int) -> float:
     """Root mean square of the finite rows of the reference."""
-    finite = norms[norms.isfinite()]
-    if not finite.numel():
+    finite = norms[np.isfinite(norms)]
+    if not finite.size:
         return 0.0
-    return math.sqrt(float(finite.square().mean()) / width)
+    return math.sqrt(float(np.square(finite).mean()) / width)
 
 
 def _doubtful(stats: _Rows, rel: float, floor: float, width: int) -> Any:
@@ -139,7 +143,9 @@ def _doubtful(stats: _Rows, rel: float, floor: float, width: int) -> Any:
 def _inspect(expected: Any, actual: Any, doubtful: Any, rel: float, floor: float) -> _Doubt:
     """Decide doubtful rows element by element, in float64."""
     width = expected.shape[1]
-    index = doubtful.nonzero()[:, 0]
+    import torch
+
+    index = torch.from_numpy(doubtful.nonzero()[0]).to(expected.device)
     wrong, first, nan = 0, None, None
     for part in index.split(rows_at_once(expected, width)):
         reference, output = expected[part].double(), actual[part].double()

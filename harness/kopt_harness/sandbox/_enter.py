@@ -227,9 +227,7 @@ class _Entry:
             writable=(policy.home, *policy.writable, *private),
             devices=(*DEVICES, *gpus),
             listable=("/",) if self._own_root else (),
-            # With reads held as well, CUDA does not start: error 304 of cuInit, driver 580 on an
-            # H200, 2026-11-29. What it misses is not known; there the root of its own holds them.
-            writes_only=bool(gpus),
+            name_threads=bool(gpus),
         )
         self._record |= granted
 

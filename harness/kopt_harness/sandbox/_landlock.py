@@ -33,7 +33,7 @@ def restrict(
     devices: Iterable[str],
     *,
     listable: Iterable[str] = (),
-    writes_only: bool = False,
+    name_threads: bool = False,
 ) -> dict[str, Any]:
     """Applies it to this process, which has no other thread.
 
@@ -42,11 +42,12 @@ def restrict(
         writable: Folders to do everything in.
         devices: Device files, or folders of them.
         listable: Folders whose names may be seen, and those of all below.
-        writes_only: Whether reading, device control, abstract sockets and signals are left
-            alone; /proc and /dev can then be written to as far as permissions go.
+        name_threads: Whether files below /proc may be written and truncated, as far as their
+            permissions go. The CUDA driver names its threads that way, and does not start
+            (error 304 of cuInit) where it cannot.
 
     Returns:
-        ``landlock_abi``, and whether reads, TCP, abstract sockets and signals are refused.
+        ``landlock_abi``, and whether TCP, abstract sockets and signals are refused.
 
     Raises:
         OSError: The kernel has no Landlock, or does not grant it.
@@ -56,27 +57,21 @@ def restrict(
         raise OSError("this kernel has no Landlock")
     everything = _ALL_BY_ABI[max(known for known in _ALL_BY_ABI if known <= abi)]
     network = _TCP if abi >= _TCP_ABI else 0
-    scopes = _SCOPES if abi >= _SCOPE_ABI and not writes_only else 0
-    if writes_only:
-        everything &= ~(_READ | _IOCTL_DEV)
+    scopes = _SCOPES if abi >= _SCOPE_ABI else 0
+    of_proc = _READ_FILE | _READ_DIR | ((_WRITE_FILE | _TRUNCATE) if name_threads else 0)
     ruleset = _linux.landlock_create(everything, network, scopes, abi)
     try:
         for paths, access in ((readable, _READ), (writable, everything), (devices, _DEVICE)):
             for path in paths:
                 _grant(ruleset, path, access & everything)
-        if writes_only:
-            for path in ("/proc", "/dev"):
-                _grant(ruleset, path, _WRITE_FILE)
-        else:
-            _grant(ruleset, "/proc", _READ_FILE | _READ_DIR)
-            for path in ("/dev", *listable):
-                _grant(ruleset, path, _READ_DIR)
+        _grant(ruleset, "/proc", of_proc & everything)
+        for path in ("/dev", *listable):
+            _grant(ruleset, path, _READ_DIR)
         _linux.landlock_restrict_self(ruleset)
     finally:
         os.close(ruleset)
     return {
         "landlock_abi": abi,
-        "landlock_refuses_reads": not writes_only,
         "landlock_refuses_tcp": bool(network),
         "landlock_refuses_signals": bool(scopes),
     }
@@ -86,9 +81,6 @@ def _grant(ruleset: int, path: str, access: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return
-    if not access:
-        os.close(fd)
         return
     try:
         folder = os.path.isdir(f"/proc/self/fd/{fd}")  # noqa: PTH112

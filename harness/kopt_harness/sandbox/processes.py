@@ -19,6 +19,8 @@ __all__ = [
 ]
 
 _END_POLL_S = 0.002
+_LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+"""A kernel may be built without."""
 
 
 class Use(NamedTuple):
@@ -64,8 +66,11 @@ def measure(pids: list[int], shared_bytes: int) -> Use:
 def quick_descendants(pid: int) -> list[int]:
     """As ``descendants``, and may miss some that are just coming or going.
 
-    It does not look at every process of the machine, of which there may be thousands.
+    It does not look at every process of the machine, of which there may be thousands, where the
+    kernel lists the children of a thread.
     """
+    if not _LISTS_CHILDREN:
+        return descendants(pid)
     found: list[int] = []
     waiting = [pid]
     while waiting:

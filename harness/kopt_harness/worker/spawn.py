@@ -23,7 +23,7 @@ from kopt_harness import proc
 from kopt_harness.environ import worker_environment
 from kopt_harness.sandbox import Policy, default_memory_bytes, default_processes
 from kopt_harness.sandbox import launch as sandbox
-from kopt_harness.sandbox.processes import children, descendants
+from kopt_harness.sandbox.processes import children, descendants, quick_descendants
 
 from . import forkserver
 from .claims import plain_text
@@ -125,6 +125,7 @@ class WorkerClient:
                 self._worker = self._start(argv, variables, fds)
         self._channel = Channel(ours)
         self._pid: int | None = None
+        self._inner: int | None = None
         self.phases_ns: dict[str, int] = {}
         """Time by phase, as the worker reports it."""
         self.ending: proc.Ending | None = None
@@ -177,25 +178,36 @@ class WorkerClient:
             self._pid = next(iter(self.processes()), self._worker.pid)
         return self._pid
 
-    def processes(self) -> list[int]:
-        """Process ids of the worker and of everything that it has started, but for its guards."""
+    def processes(self, *, thorough: bool = False) -> list[int]:
+        """Process ids of the worker and of everything that it has started, but for its guards.
+
+        Args:
+            thorough: Looks at every process of the machine, and misses none that is just coming.
+        """
+        below = descendants if thorough else quick_descendants
         if not self._sandboxed:
-            return [self._worker.pid, *descendants(self._worker.pid)]
-        inner = next(iter(children(self._worker.pid)), None)
-        return [] if inner is None else descendants(inner)
+            return [self._worker.pid, *below(self._worker.pid)]
+        if self._inner is None:
+            self._inner = next(iter(children(self._worker.pid)), None)
+        return [] if self._inner is None else below(self._inner)
 
     def freeze(self) -> None:
         """Stops everything of it until ``thaw``; its guards go on.
 
-        Looks again until nothing runs: processes can wake each other, or start new ones.
+        Looks again until nothing runs: processes can wake each other, or start new ones. The
+        last look is a thorough one.
         """
         deadline = time.monotonic() + _FREEZE_S
-        while running := [pid for pid in self.processes() if not _is_stopped(pid)]:
+        thorough = False
+        while time.monotonic() < deadline:
+            found = self.processes(thorough=thorough)
+            running = [pid for pid in found if not _is_stopped(pid)]
+            if thorough and not running:
+                break
             for pid in running:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGSTOP)
-            if time.monotonic() > deadline:
-                break
+            thorough = not running
 
     def thaw(self) -> None:
         """Lets it go on."""

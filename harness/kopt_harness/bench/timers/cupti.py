@@ -29,7 +29,8 @@ from .census import (
 
 __all__ = ["CuptiTimer", "create"]
 
-_BUFFER_BYTES = 8 << 20
+_BUFFER_BYTES = 256 << 10
+"""CUPTI asks for another one when it is full; a large one costs each call milliseconds."""
 _MARKER_STEP = 4096
 """Elements by which two markers differ at least: more than one block of a fill handles."""
 _MARKER_STEPS = 64
@@ -72,7 +73,6 @@ class CuptiTimer:
             InfraError: records are missing that candidate code has not taken.
         """
         assert self._markers is not None, "flushed before"
-        self._take()
         self._compilations.start()
         self._launch[0](1)
         self._synchronize()
