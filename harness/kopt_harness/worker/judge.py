@@ -34,6 +34,8 @@ SAMPLED_ROWS = 1024
 """Rows compared of an output, or of an input, that is larger."""
 HELD_BYTES = 4096
 """Inputs up to this size are written after caches were flushed."""
+_SMALL_BYTES = 64 << 10
+"""Inputs up to this size are compared together."""
 _POISON_WORDS = 256
 _WATCH_STEP_S = 0.02
 
@@ -51,6 +53,8 @@ class Judge:
         self._comparator: Any = None
         self._shapes: dict[str, TensorShape] = {}
         self._shifts: dict[str, int] = {}
+        self._views: dict[str, Any] = {}
+        self._zones: dict[str, tuple[Any, Any]] = {}
         self._rng = random.SystemRandom()
         self._red = self._rng.randrange(1, 255)
         self._row_rng = torch.Generator()
@@ -289,29 +293,32 @@ class Judge:
         return {**fields, "phases": self._phases.take()}
 
     def _tensor(self, name: str) -> Any:
-        shape = self._shapes[name]
-        return self._device.tensor(name, shape.shape, shape.dtype, self._shifts[name])
+        return self._views[name]
 
     def _place(self, shifts: dict[str, int]) -> None:
         """Moves tensors and fills their red zones."""
         self._shifts = dict(shifts)
         self._static_changed = True
-        for name in self._shapes:
-            for zone in self._zones(name):
+        self._views, self._zones = {}, {}
+        for name, shape in self._shapes.items():
+            self._views[name] = self._device.tensor(name, shape.shape, shape.dtype, shifts[name])
+            slot = self._device.slot_bytes(name)
+            start = RED_ZONE_BYTES + shifts[name] * SHIFT_STEP_BYTES
+            end = start + shape.nbytes
+            self._zones[name] = slot[:start], slot[end : end + RED_ZONE_BYTES]
+            for zone in self._zones[name]:
                 zone.fill_(self._red)
-
-    def _zones(self, name: str) -> tuple[Any, Any]:
-        slot = self._device.slot_bytes(name)
-        start = RED_ZONE_BYTES + self._shifts[name] * SHIFT_STEP_BYTES
-        end = start + self._shapes[name].nbytes
-        return slot[:start], slot[end : end + RED_ZONE_BYTES]
 
     def _overwritten(self) -> list[str]:
         """Tensors beside which something was written; one question to the device if none was."""
-        zones = {name: torch.cat(self._zones(name)) for name in self._shapes}
-        if bool((torch.cat(tuple(zones.values())) == self._red).all()):
+        every = torch.cat([zone for zones in self._zones.values() for zone in zones])
+        if bool((every == self._red).all()):
             return []
-        return [name for name, zone in zones.items() if not bool((zone == self._red).all())]
+        return [
+            name
+            for name, zones in self._zones.items()
+            if not bool((torch.cat(zones) == self._red).all())
+        ]
 
     def _poison(self, name: str) -> None:
         """NaN with a secret payload in floats, a secret constant in integers."""
@@ -341,7 +348,7 @@ class Judge:
 
     def _changed_inputs(self, values: dict[str, Any], *, full: bool) -> list[str]:
         static = () if full else self._definition.kopt.static_inputs
-        changed = []
+        pairs = {}
         for name, value in values.items():
             if name in static or name not in self._shapes or value is None:
                 continue
@@ -349,9 +356,13 @@ class Judge:
             if not full and value.nbytes > FULL_COMPARE_BYTES:
                 # What is refilled before the next call gains nobody anything if it is changed.
                 now, value = self._some_rows(now), self._some_rows(value)  # noqa: PLW2901
-            if not _same_bytes(now, value):
-                changed.append(name)
-        return changed
+            pairs[name] = (_bytes(now), _bytes(value))
+        small = [pair for pair in pairs.values() if pair[0].numel() <= _SMALL_BYTES]
+        if len(small) > 1:  # one question for all of them, and none if they are as they were
+            gathered = (torch.cat(side) for side in zip(*small, strict=True))
+            if torch.equal(*gathered):
+                pairs = {n: pair for n, pair in pairs.items() if pair[0].numel() > _SMALL_BYTES}
+        return [name for name, (now, then) in pairs.items() if not _same_bytes(now, then)]
 
     def _some_rows(self, tensor: Any) -> Any:
         """Every so many rows, from a secret one on."""
@@ -360,11 +371,16 @@ class Judge:
         return tensor.reshape(rows, -1)[self._offset % step :: step].contiguous()
 
 
+def _bytes(tensor: Any) -> Any:
+    """The bits of a contiguous tensor, in which NaN equals itself."""
+    return tensor.reshape(-1).view(torch.uint8)
+
+
 def _same_bytes(now: Any, then: Any) -> bool:
-    """Whether two contiguous tensors of one dtype hold the same bits; NaN equals itself."""
-    wide = now.numel() * now.dtype.itemsize % 8 == 0
-    type_ = torch.int64 if wide else torch.uint8
-    return bool(torch.equal(now.reshape(-1).view(type_), then.reshape(-1).view(type_)))
+    """Whether two tensors of bytes are equal."""
+    if now.numel() % 8 == 0 and now.data_ptr() % 8 == 0 and then.data_ptr() % 8 == 0:
+        now, then = now.view(torch.int64), then.view(torch.int64)
+    return bool(torch.equal(now, then))
 
 
 def main() -> None:
