@@ -50,13 +50,20 @@ PEERS = [
     for definition in CATALOG.definitions()
     for name in peer_names(CATALOG, definition)
 ]
-MODULES = {"fla": "fla.ops.gated_delta_rule", "flashinfer": "flashinfer.gdn_decode"}
+LIBRARIES = {"fla", "flashinfer"}
 OPTIONS = MeasureOptions(trials=1, pool=1, calls_per_slot=1, blocks_min=2, blocks_max=2)
 
 
-def test_gdn_decode_ships_both_peers() -> None:
-    """The names that the documents promise."""
-    assert [name for alias, name in PEERS if alias == "gdn_decode"] == ["fla", "flashinfer"]
+@pytest.mark.parametrize(
+    ("alias", "names"),
+    [
+        ("gdn_decode", ["fla", "flashinfer"]),
+        ("gdn_prefill", ["fla", "fla-recurrent", "flashinfer"]),
+    ],
+)
+def test_the_peers_are_those_that_the_documents_promise(alias: str, names: list[str]) -> None:
+    """Found by their folders."""
+    assert [name for of, name in PEERS if of == alias] == names
 
 
 @pytest.mark.parametrize(("alias", "name"), PEERS)
@@ -98,33 +105,43 @@ def test_a_peer_is_no_candidate(alias: str, name: str) -> None:
 @pytest.mark.parametrize(("alias", "name"), PEERS)
 def test_a_peer_calls_the_library_as_its_installed_version_allows(alias: str, name: str) -> None:
     """Where the package is here, it accepts every keyword that the peer gives."""
-    module = MODULES[name]
+    peer = find_baseline(CATALOG, CATALOG.resolve(alias), name)
+    tree = ast.parse(peer.sources[0].content)
+    (imported,) = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in LIBRARIES
+    )
+    module, function = str(imported.module), imported.names[0].name
     if importlib.util.find_spec(module.partition(".")[0]) is None:
         pytest.skip(f"{module} is not installed")
-    peer = find_baseline(CATALOG, CATALOG.resolve(alias), name)
-    source = peer.sources[0].content
-    call = next(
+    (call,) = (
         node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in source.split("import")[1]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == function
     )
-    assert isinstance(call.func, ast.Name)
     script = (
         f"import inspect, json, {module} as m\n"
-        f"f = inspect.unwrap(m.{call.func.id})\n"
-        "print(json.dumps(list(inspect.signature(f).parameters)))"
+        f"f = inspect.unwrap(m.{function})\n"
+        "of = inspect.signature(f).parameters\n"
+        "print(json.dumps([(name, of[name].kind.name) for name in of]))"
     )
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=False
     )
     if ran.returncode:
         pytest.skip(f"{module} cannot be imported here: {ran.stderr.strip().splitlines()[-1]}")
-    parameters = json.loads(ran.stdout.splitlines()[-1])
-    given = [keyword.arg for keyword in call.keywords]
-    assert set(given) <= set(parameters)
-    positional = [argument.id for argument in call.args if isinstance(argument, ast.Name)]
+    parameters = dict(json.loads(ran.stdout.splitlines()[-1]))
+    given = {keyword.arg for keyword in call.keywords}
+    assert given <= set(parameters) or "VAR_KEYWORD" in parameters.values()
+    positional = [
+        node.id
+        for argument in call.args
+        for node in ast.walk(argument)
+        if isinstance(node, ast.Name)
+    ]
     expected = [name.replace("new_state", "state") for name in positional]
-    assert parameters[: len(positional)] == expected
+    assert list(parameters)[: len(positional)] == expected
 
 
 INTERPRET = """
