@@ -28,8 +28,14 @@ from ._judging import exit_code, measure_options, open_setting
 from ._timing import TimingRun, calibrate_timing, timing_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kopt_harness.calibrate import Calibration
+    from kopt_harness.schema import Definition, Workload
+    from kopt_harness.setting import Setting
     from rich.console import Console
+
+    from ._common import AppState
 
 
 def register(app: typer.Typer) -> None:
@@ -94,11 +100,6 @@ def calibrate(
     Exits 3 where the strict tier accepts one on any workload. With --timing, a solution is
     compared with itself: how often noise decides, how large it is, and what shows through it.
     """
-    from kopt_harness.calibrate import calibrate as run
-    from kopt_harness.journal import Journal
-
-    from ..campaign import interruptible
-
     _require_timing(
         timing,
         {
@@ -131,19 +132,38 @@ def calibrate(
     name = f"{resolved.kopt.alias}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     folder = out_dir or state.root.local / "calibrations" / name
     _require_fresh(folder, resume=resume)
+    _null_kernels(state, setting, resolved, workloads, folder, generators=generator)
+
+
+def _null_kernels(
+    state: AppState,
+    setting: Setting,
+    definition: Definition,
+    workloads: Sequence[Workload],
+    folder: Path,
+    *,
+    generators: list[str] | None,
+) -> None:
+    """Runs what the journal in the folder does not have, and prints all."""
+    from kopt_harness.calibrate import calibrate as run
+    from kopt_harness.journal import Journal
+
+    from ..campaign import interruptible
+
+    alias = definition.kopt.alias
     again = f"kopt calibrate with the same arguments, --out-dir {folder} and --resume"
     with (
         Journal(folder / "journal.jsonl") as journal,
         interruptible("the calibration", again),
-        progress(state, f"calibrate {resolved.kopt.alias}", len(workloads)) as bar,
+        progress(state, f"calibrate {alias}", len(workloads)) as bar,
     ):
         count = iter(range(1, len(workloads) + 1))
         result = run(
             setting,
-            resolved,
+            definition,
             workloads,
             journal.scoped(f"{setting.target.name}/{setting.environment['epoch']}"),
-            generators=generator,
+            generators=generators,
             progress=lambda _workload, _result: bar.update(next(count)),
         )
     note(state, f"journal: {folder / 'journal.jsonl'}")
