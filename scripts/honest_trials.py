@@ -65,10 +65,10 @@ class Run:
 
     def definition(self, definition: Definition) -> None:
         """Every solution of it that the target runs."""
-        catalog, target = self.setting.catalog, self.setting.target.name
+        catalog, target = self.setting.catalog, self.setting.target
         for name in catalog.solution_names(definition):
             solution = catalog.solution(definition, name).solution
-            if target in solution.spec.target_hardware:
+            if {target.name, target.kind} & set(solution.spec.target_hardware):
                 self._solution(definition, solution)
 
     def _solution(self, definition: Definition, solution: Solution) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from kopt_harness.bench.timers.census import (
     Activity,
     Bracket,
+    Flushes,
     Markers,
     MissingMarkerError,
     lacking,
@@ -79,14 +80,28 @@ def test_what_is_launched_after_the_return_is_nobodys() -> None:
     assert census.details()["unowned"] == ["late"]
 
 
-def test_what_an_earlier_call_has_left_running_is_nobodys() -> None:
-    """It overlaps with the call, which would be slower or faster for it."""
+def test_what_runs_between_flush_and_call_is_nobodys() -> None:
+    """It overlaps with the call, or has warmed the cache for it."""
     left = kernel("left", 90, 5000, 3, stream=21)
-    done = kernel("flush", 20, 90, 4)
+    done = kernel("prefetch", 20, 90, 4)
     records = [done, left, *window(kernel("work", 1000, 2000, 20))]
     census = take_census(records, MARKERS, fence_ns=FENCE_NS, host_ns=90)
-    assert census.unowned == (left,)
+    assert census.unowned == (done, left)
     assert census.counts == {"work": 1}
+
+
+def test_a_flush_with_more_in_it_than_others_is_not_the_evaluators_alone() -> None:
+    """Once it is known how little a flush launches, before it as well as after."""
+    flushes = Flushes()
+    flush = kernel("fill", 20, 90, 4)
+    for records, beside in (
+        ([flush, flush], False),
+        ([flush], False),
+        ([flush, kernel("prefetch", 30, 60, 5)], True),
+        ([flush], False),
+    ):
+        flushes.saw(records)
+        assert bool(flushes.beside()) is beside
 
 
 def test_a_graph_launch_is_one_correlation() -> None:

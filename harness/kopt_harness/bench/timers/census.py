@@ -20,6 +20,7 @@ __all__ = [
     "Activity",
     "Bracket",
     "Census",
+    "Flushes",
     "Markers",
     "MissingMarkerError",
     "lacking",
@@ -80,7 +81,7 @@ class Census(NamedTuple):
     owned: tuple[Activity, ...]
     """In the order of their start."""
     unowned: tuple[Activity, ...]
-    """Launched after the return of the call, and not by the evaluator."""
+    """Launched before the call or after its return, and not by the evaluator."""
     fence_ns: int
     """When the call began, on the clock of the records."""
     host_ns: int
@@ -109,8 +110,12 @@ class Census(NamedTuple):
         text = "\n".join(f"{count} {name}" for name, count in sorted(self.counts.items()))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    def details(self) -> dict[str, Any]:
-        """What a timer sends beside the span."""
+    def details(self, beside: Sequence[str] = ()) -> dict[str, Any]:
+        """What a timer sends beside the span.
+
+        Args:
+            beside: names for what else belongs to nobody.
+        """
         ns: Counter[str] = Counter()
         for activity in self.owned:
             ns[activity.name] += activity.end_ns - activity.start_ns
@@ -124,8 +129,9 @@ class Census(NamedTuple):
             before = self.owned[0].start_ns - self.fence_ns
             found |= {"busy_ns": self.busy_ns, "before_first_ns": max(0, before)}
             found["signature"] = self.signature
-        if self.unowned:
-            found["unowned"] = sorted({a.name for a in self.unowned})[:_MAX_LISTED]
+        unowned = sorted({*(a.name for a in self.unowned), *beside})
+        if unowned:
+            found["unowned"] = unowned[:_MAX_LISTED]
         return found
 
 
@@ -138,7 +144,8 @@ def take_census(
     start: work that a call has left behind on another stream is unowned then.
 
     Args:
-        records: everything that was recorded since before the first marker.
+        records: everything that was recorded since the end of the flush; the evaluator has
+            launched nothing between that and the first marker.
         markers: as they were launched.
         fence_ns: when the call began.
         host_ns: how long it took to return.
@@ -158,14 +165,31 @@ def take_census(
     begin, returned, end = (place(marker) for marker in found)
     others = [a for a in seen if a not in found]
     owned = [a for a in others if begin < place(a) < returned]
-    left_over = [a for a in others if place(a) < begin and a.end_ns > found[0].end_ns]
+    early = [a for a in others if place(a) < begin]
     later = [a for a in others if place(a) > end]
     return Census(
         owned=tuple(sorted(owned, key=lambda a: (a.start_ns, a.correlation))),
-        unowned=tuple(left_over + later),
+        unowned=tuple(early + later),
         fence_ns=fence_ns,
         host_ns=host_ns,
     )
+
+
+class Flushes:
+    """What the evaluator's own flush leaves in the records, which is always the same."""
+
+    def __init__(self) -> None:
+        self._least: int | None = None
+        self._more = False
+
+    def saw(self, records: Sequence[Activity]) -> None:
+        """The records of one flush."""
+        self._least = min(len(records), len(records) if self._least is None else self._least)
+        self._more = len(records) > self._least
+
+    def beside(self) -> list[str]:
+        """Names for what ran in the last flush and is in no other, if anything did."""
+        return ["work beside the flush"] if self._more else []
 
 
 def require_sound(records: Sequence[Activity], *, dropped: int | None = 0) -> None:

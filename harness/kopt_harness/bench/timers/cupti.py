@@ -21,6 +21,7 @@ from ._flush import L2Flush
 from .census import (
     Activity,
     Bracket,
+    Flushes,
     Markers,
     MissingMarkerError,
     require_sound,
@@ -58,13 +59,16 @@ class CuptiTimer:
             kinds.MEMSET: "memset",
         }
         self._compilations = CompileWatch()
+        self._flushes = Flushes()
 
     def flush(self) -> None:
         """Cold L2, then wait; starts recording at the first call, for no profiler can after it."""
         if self._markers is None:
             self._record()
             self._markers = self._learn_markers()
+        self._take()
         self._flush()
+        self._flushes.saw(self._take())
 
     def measure(self, call: Any) -> Sample:
         """Span of the device activity of ``call.run()``.
@@ -94,7 +98,7 @@ class CuptiTimer:
             # Recording was on when the call began, and nothing was dropped.
             return Sample(0, {"launches": 0, "host_ns": host_ns, "tampered": error.message})
         compiled = self._compilations.stop()
-        details = census.details() | ({"compiled": compiled} if compiled else {})
+        details = census.details(self._flushes.beside()) | ({"compiled": compiled} if compiled else {})
         return Sample(census.span_ns, details)
 
     def _record(self) -> None:

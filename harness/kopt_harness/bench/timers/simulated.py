@@ -11,7 +11,7 @@ from kopt_harness.simulated import Gpu, gpu
 from kopt_harness.simulated.engine import Work
 from kopt_harness.targets.simulated import DRAM_GBPS
 
-from .census import Bracket, Markers, MissingMarkerError, require_sound, take_census
+from .census import Bracket, Flushes, Markers, MissingMarkerError, require_sound, take_census
 
 __all__ = ["SimulatedTimer", "create"]
 
@@ -31,10 +31,12 @@ class SimulatedTimer:
         self._timestamp = device.timestamp
         sizes = secrets.SystemRandom().sample(range(1, _MAX_BLOCKS), 3)
         self._markers = Markers(*(Bracket(_MARKER, size) for size in sizes))
+        self._flushes = Flushes()
 
     def flush(self) -> None:
         """Persisting lines reset, then the L2 overwritten; records from then on."""
         self._enable()
+        self._take()
         if self.flush_bytes:
             cache = self._gpu.l2
             cache.persisting_limit = 0
@@ -49,6 +51,7 @@ class SimulatedTimer:
                 )
             )
         self._synchronize()
+        self._flushes.saw(self._take())
 
     def measure(self, call: Any) -> Sample:
         """Span of the device activity of ``call.run()``.
@@ -56,7 +59,6 @@ class SimulatedTimer:
         Raises:
             InfraError: records are missing that candidate code has not taken.
         """
-        self._take()
         self._dropped()
         compiled = self._gpu.compilations
         begin = self._mark(self._markers.begin)
@@ -78,7 +80,7 @@ class SimulatedTimer:
         except MissingMarkerError as error:
             # Recording was on when the call began, and nothing was dropped.
             return Sample(0, {"launches": 0, "host_ns": host_ns, "tampered": error.message})
-        details = census.details()
+        details = census.details(self._flushes.beside())
         if self._gpu.compilations != compiled:
             details["compiled"] = self._gpu.compilations - compiled
         return Sample(census.span_ns, details)
