@@ -6,7 +6,8 @@ each workload goes to ``--jsonl``, one line of text to stdout. For a long run be
 
     OMP_NUM_THREADS=1 nice -n 19 python scripts/calibrate_all.py --jsonl all.jsonl
 
-Options choose definitions, the target and the root. The last line is the count of workloads
+Options choose definitions, the target and the root, and with ``--shard 1/4`` every fourth workload,
+so that several run side by side: what it costs is mostly one processor, on a GPU too. The last line is the count of workloads
 by verdict. The table of docs/calibration.md is made of the JSON lines, finished or not:
 
     python scripts/calibrate_all.py --summarise all.jsonl
@@ -37,6 +38,8 @@ def main() -> None:
     parser.add_argument("--target", default=None)
     parser.add_argument("--root", type=Path, default=None)
     parser.add_argument("--jsonl", type=Path, default=None, help="a line for each workload")
+    parser.add_argument("--shard", default="1/1", help="which part of how many")
+    parser.add_argument("--skip", type=Path, default=None, help="JSON lines of what is complete")
     parser.add_argument("--summarise", type=Path, default=None, help="run nothing, print a table")
     arguments = parser.parse_args()
     if arguments.summarise is not None:
@@ -48,17 +51,23 @@ def main() -> None:
     definitions = [catalog.resolve(n) for n in names] if names else catalog.definitions()
     verdicts: Counter[str] = Counter()
     for definition in definitions:
-        verdicts += run(setting, definition, arguments.jsonl)
+        verdicts += run(setting, definition, arguments)
     print(dict(verdicts), flush=True)
 
 
-def run(setting: Setting, definition: Definition, jsonl: Path | None) -> Counter[str]:
+def run(setting: Setting, definition: Definition, arguments: argparse.Namespace) -> Counter[str]:
     """One definition, smallest workloads first, so that a fault shows early."""
-    catalog = setting.catalog
+    catalog, jsonl = setting.catalog, arguments.jsonl
+    known = set()
+    if arguments.skip is not None:
+        known = {json.loads(line)["uuid"] for line in arguments.skip.read_text().splitlines()}
+    part, parts = (int(word) for word in arguments.shard.split("/"))
     workloads = sorted(
-        catalog.workloads(definition), key=lambda w: catalog.cost(definition, w.axes).bytes
-    )
-    place = catalog.root.local / "calibrations" / "all" / f"{definition.kopt.alias}.jsonl"
+        (w for w in catalog.workloads(definition) if w.uuid not in known),
+        key=lambda w: catalog.cost(definition, w.axes).bytes,
+    )[part - 1 :: parts]
+    name = definition.kopt.alias + (f"-{part}-of-{parts}" if parts > 1 else "")
+    place = catalog.root.local / "calibrations" / "all" / f"{name}.jsonl"
     verdicts: Counter[str] = Counter()
     start = time.monotonic()
 
