@@ -7,8 +7,9 @@ each workload goes to ``--jsonl``, one line of text to stdout. For a long run be
     OMP_NUM_THREADS=1 nice -n 19 python scripts/calibrate_all.py --jsonl all.jsonl
 
 Options choose definitions, the target and the root, and with ``--shard 1/4`` every fourth workload,
-so that several run side by side: what it costs is mostly one processor, on a GPU too. The last line is the count of workloads
-by verdict. The table of docs/calibration.md is made of the JSON lines, finished or not:
+so that several run side by side: what it costs is mostly one processor, on a GPU too. The last
+line is the count of workloads by verdict. The table of docs/calibration.md is made of the JSON
+lines, finished or not:
 
     python scripts/calibrate_all.py --summarise all.jsonl
 """
