@@ -39,41 +39,45 @@ class KeySide {
 
  public:
   __device__ __forceinline__ KeySide(const Params& p, const Item& item, SharedT& shared, int warp)
-      : p_(p), item_(item), shared_(shared), warp_(warp), lane_(threadIdx.x % 32) {}
+      : p_(p), item_(item), shared_(shared), warp_(warp), lane_(threadIdx.x % 32) {
+    const int qk_head = item.head / (kHeads / kQkHeads);
+    const size_t row = item.begin + lane_ / 16;
+    qk_at_ = (row * kQkHeads + qk_head) * kWidth + lane_ % 16 * 8;
+    const size_t value_row = item.begin + lane_ / kValuePieces;
+    v_at_ = (value_row * kHeads + item.head) * kWidth + item.first_row + lane_ % kValuePieces * 8;
+  }
 
   __device__ __forceinline__ void run() {
-#pragma unroll
-    for (int i = 0; i < KOPT_PREFETCH; ++i) load(warp_ + i * KeyWarpsT);
+    load_gates(warp_);
     rate_ = exp2_short(p_.A_log[item_.head] * kLog2E);
     bias_ = p_.dt_bias[item_.head];
-    load_gates(warp_);
-    for (int chunk = warp_; chunk < item_.chunks; chunk += KeyWarpsT) {
-      const int index = chunk % SharedT::kStages;
-      StageT& stage = shared_.stage[index];
-      Barriers& barriers = shared_.barriers[index];
-      const bool first = chunk == warp_;
-      const Gates gates = make_gates(chunk, stage);
-      load_gates(chunk + KeyWarpsT);
-      if (first) {
-        copies_wait<KOPT_PREFETCH - 1>();
-      } else {
-        copies_wait<KOPT_PREFETCH - 2>();
+    // Of this warp's chunks the i-th is loaded while the one kDepth - 1 before is worked on; the
+    // one that its stage held was worked on a turn ago, so the wait for the value warps is short.
+    const int count = (item_.chunks - warp_ + KeyWarpsT - 1) / KeyWarpsT;
+    int filled = 0;    // stage of this warp
+    int worked = 0;
+    uint32_t parity = 1;
+#pragma unroll 1
+    for (int i = 0; i < max(count, 1) + kDepth - 1; ++i) {
+      if (i == kDepth - 1) __syncthreads();  // barriers are ready; copies need none
+      if (i >= kDepth - 1 && count > 0) {
+        work(warp_ + (i - (kDepth - 1)) * KeyWarpsT, warp_ + worked * KeyWarpsT);
+        worked = worked + 1 == kDepth ? 0 : worked + 1;
       }
-      announce(barriers.loaded);
-      products(stage, barriers, gates);
-      if (!first) {
-        // The stage before is refilled only now: the value warps have had time to finish it.
-        const int next = chunk - KeyWarpsT + SharedT::kStages;
-        if (next < item_.chunks) {
-          const int before = (chunk - KeyWarpsT) / SharedT::kStages;
-          barrier_wait(shared_address(&shared_.barriers[next % SharedT::kStages].used), before & 1);
-        }
-        load(next);
+      if (i < count) {
+        const int stage = warp_ + filled * KeyWarpsT;
+        if (i >= kDepth) barrier_wait(shared_address(&shared_.barriers[stage].used), parity);
+        load(shared_.stage[stage], warp_ + i * KeyWarpsT);
+        filled = filled + 1 == kDepth ? 0 : filled + 1;
+        if (filled == 0) parity ^= 1;
       }
+      copies_end_group();
     }
   }
 
  private:
+  static constexpr int kValuePieces = ValueWarpsT * 2;  // of 16 bytes, of a row
+
   /// Of token lane % 16 of a chunk.
   struct Gates {
     float sum;  // log2 of the decay since the chunk's beginning
@@ -86,54 +90,54 @@ class KeySide {
     if (lane_ == 0) barrier_arrive(shared_address(&barrier));
   }
 
+  __device__ __forceinline__ void work(int chunk, int index) {
+    StageT& stage = shared_.stage[index];
+    Barriers& barriers = shared_.barriers[index];
+    const Gates gates = make_gates(stage);
+    load_gates(chunk + KeyWarpsT);
+    copies_wait<kDepth - 2>();
+    announce(barriers.loaded);
+    products(stage, barriers, gates);
+  }
+
   /// Starts the copies of a chunk; tokens beyond the end are zeros.
-  __device__ __forceinline__ void load(int chunk) const {
-    if (chunk < item_.chunks) {
-      StageT& stage = shared_.stage[chunk % SharedT::kStages];
-      const int qk_head = item_.head / (kHeads / kQkHeads);
-      copy_rows(shared_address(stage.k), p_.k, chunk, qk_head);
-      copy_values(shared_address(stage.v), chunk);
-      copy_rows(shared_address(stage.q), p_.q, chunk, qk_head);
+  __device__ __forceinline__ void load(StageT& stage, int chunk) const {
+    const int left = item_.length - chunk * kChunk;
+    const size_t qk_at = qk_at_ + size_t(chunk) * (kChunk * kQkHeads * kWidth);
+    const uint32_t row_at = lane_ / 16 * kPitch + lane_ % 16 * 16;
+    copy_rows(shared_address(stage.k) + row_at, p_.k + qk_at, left);
+    const __nv_bfloat16* values = p_.v + v_at_ + size_t(chunk) * (kChunk * kHeads * kWidth);
+    constexpr int kStep = 32 / kValuePieces;  // rows that the warp copies at once
+    const int row = lane_ / kValuePieces;
+    const uint32_t target = shared_address(stage.v) + row * StageT::kValuePitch +
+                            lane_ % kValuePieces * 16;
+#pragma unroll
+    for (int i = 0; i < kChunk; i += kStep) {
+      copy_16(target + i * StageT::kValuePitch, values + i * (kHeads * kWidth), row + i < left);
     }
-    copies_end_group();
+    copy_rows(shared_address(stage.q) + row_at, p_.q + qk_at, left);
   }
 
-  __device__ __forceinline__ void copy_rows(uint32_t tile, const __nv_bfloat16* source, int chunk,
-                                            int head) const {
-    const int piece = lane_ % 16;
+  __device__ __forceinline__ void copy_rows(uint32_t target, const __nv_bfloat16* source,
+                                            int left) const {
 #pragma unroll
-    for (int i = 0; i < kChunk / 2; ++i) {
-      const int row = i * 2 + lane_ / 16;
-      const int token = chunk * kChunk + row;
-      const bool real = token < item_.length;
-      const size_t at = (size_t(item_.begin + (real ? token : 0)) * kQkHeads + head) * kWidth;
-      copy_16(piece_of(tile, row, piece), source + at + piece * 8, real);
-    }
-  }
-
-  __device__ __forceinline__ void copy_values(uint32_t tile, int chunk) const {
-    constexpr int kPieces = ValueWarpsT * 2;  // of a row
-#pragma unroll
-    for (int i = lane_; i < kChunk * kPieces; i += 32) {
-      const int row = i / kPieces;
-      const int token = chunk * kChunk + row;
-      const bool real = token < item_.length;
-      const size_t at = (size_t(item_.begin + (real ? token : 0)) * kHeads + item_.head) * kWidth;
-      copy_16(tile + row * StageT::kValuePitch + (i % kPieces) * 16,
-              p_.v + at + item_.first_row + (i % kPieces) * 8, real);
+    for (int i = 0; i < kChunk; i += 2) {
+      copy_16(target + i * kPitch, source + i * (kQkHeads * kWidth), lane_ / 16 + i < left);
     }
   }
 
   __device__ __forceinline__ void load_gates(int chunk) {
     const int token = chunk * kChunk + lane_ % 16;
     real_ = token < item_.length;
-    const int at = (item_.begin + (real_ ? token : 0)) * kHeads + item_.head;
-    a_ = p_.a[at];
-    b_ = p_.b[at];
+    const int at = (item_.begin + token) * kHeads + item_.head;
+    if (real_) {
+      a_ = p_.a[at];
+      b_ = p_.b[at];
+    }
   }
 
   /// Gates of the tokens that load_gates has fetched. Those beyond the end neither decay nor write.
-  __device__ __forceinline__ Gates make_gates(int chunk, StageT& stage) const {
+  __device__ __forceinline__ Gates make_gates(StageT& stage) const {
     Gates gates;
     gates.sum = real_ ? log_decay(rate_, __bfloat162float(a_) + bias_) : 0.0f;
     gates.beta = real_ ? reciprocal(1.0f + exp2_short(-__bfloat162float(b_) * kLog2E)) : 0.0f;
@@ -155,7 +159,7 @@ class KeySide {
   __device__ __forceinline__ void load_rows(uint32_t (&rows)[8][4], const uint8_t* tile) const {
 #pragma unroll
     for (int s = 0; s < 8; ++s) {
-      load_matrices(rows[s], piece_of(shared_address(tile), lane_ % 16, s * 2 + lane_ / 16));
+      load_matrices(rows[s], shared_address(tile) + lane_ % 16 * kPitch + lane_ / 16 * 16 + s * 32);
     }
   }
 
@@ -279,6 +283,8 @@ class KeySide {
   SharedT& shared_;
   const int warp_;
   const int lane_;
+  size_t qk_at_;  // this lane's first piece of q, k
+  size_t v_at_;
   float rate_;
   float bias_;
   bool real_;

@@ -46,32 +46,26 @@ __global__ void __launch_bounds__((ValueWarpsT + KeyWarpsT) * 32, 1)
     end = p.cu_seqlens[item.sequence + 1];
   }
 
-  ValueSide<ValueWarpsT, KeyWarpsT> values(p, shared, warp);
-  if (warp < ValueWarpsT) {
-    values.load(item);
-  } else if (KOPT_L2_PREFETCH > 0 && warp == ValueWarpsT && p.sequences > 1 &&
-             p.tokens <= KOPT_L2_PREFETCH) {
-    prefetch_tokens(p);
-  }
-  if (warp == ValueWarpsT) {
-    for (int i = threadIdx.x % 32; i < SharedT::kStages; i += 32) {
-      Barriers& barriers = shared.barriers[i];
-      barrier_init(shared_address(&barriers.loaded), 1);
-      barrier_init(shared_address(&barriers.solved), 1);
-      barrier_init(shared_address(&barriers.mixed), 1);
-      barrier_init(shared_address(&barriers.used), ValueWarpsT);
-    }
-  }
-  __syncthreads();
-
-  item.begin = static_cast<int>(begin);
-  item.length = static_cast<int>(end - begin);
-  item.chunks = (item.length + kChunk - 1) / kChunk;
   if (warp >= ValueWarpsT) {
-    KeySide<ValueWarpsT, KeyWarpsT>(p, item, shared, warp - ValueWarpsT).run();
+    const int key_warp = warp - ValueWarpsT;
+    if (key_warp == KeyWarpsT - 1) {
+      if (threadIdx.x % 32 == 0) shared.init_barriers();
+      if (KOPT_L2_PREFETCH > 0 && p.sequences > 1 && p.tokens <= KOPT_L2_PREFETCH) {
+        prefetch_tokens(p);
+      }
+    }
+    item.set_tokens(begin, end);
+    KeySide<ValueWarpsT, KeyWarpsT>(p, item, shared, key_warp).run();
     return;
   }
-  if (item.length == 0) values.clear();  // whatever the state was
+  ValueSide<ValueWarpsT, KeyWarpsT> values(p, shared, warp);
+  values.load(item);
+  item.set_tokens(begin, end);
+  __syncthreads();  // the other one is in KeySide::run
+  if (item.length == 0) {
+    values.store_zeros(item);  // whatever the state was
+    return;
+  }
   values.run(item);
   values.store(item);
 }

@@ -3,6 +3,7 @@
 
 #include <cuda_bf16.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "ptx.cuh"
@@ -42,6 +43,12 @@ struct Item {
   int begin;      // token
   int length;
   int chunks;
+
+  __device__ __forceinline__ void set_tokens(int64_t first, int64_t end) {
+    begin = static_cast<int>(first);
+    length = static_cast<int>(end - first);
+    chunks = (length + kChunk - 1) / kChunk;
+  }
 };
 
 /// Decays of a token: from the chunk's beginning, and to its end.
@@ -50,18 +57,19 @@ struct Decay {
   float left;
 };
 
+/// Bytes from row to row of q and k: padded, so that the eight rows of a matrix lie in different
+/// banks. A swizzle would need no padding, and an instruction for every address.
+constexpr int kPitch = kWidth * 2 + 16;
+
 /// One chunk in shared memory: its tokens, and what the key side makes of them.
-///
-/// Rows of q and k are 256 bytes; their 16-byte pieces are stored at piece ^ (row % 8), so that
-/// the eight rows of a matrix lie in different banks. The other rows are padded for that.
 template <int ValueWarpsT>
 struct __align__(128) Stage {
   static constexpr int kValues = ValueWarpsT * kRows;
-  static constexpr int kValuePitch = kValues * 2 + 16;  // bytes
-  static constexpr int kSolvedPitch = 48;               // bytes
+  static constexpr int kValuePitch = kValues * 2 + 16;
+  static constexpr int kSolvedPitch = kChunk * 2 + 16;
 
-  uint8_t k[kChunk * kWidth * 2];
-  uint8_t q[kChunk * kWidth * 2];
+  uint8_t k[kChunk * kPitch];
+  uint8_t q[kChunk * kPitch];
   uint8_t v[kChunk * kValuePitch];
   uint8_t solved[kChunk * kSolvedPitch];  // rows of (I + L)^-1 diag(beta), bfloat16
   uint32_t mixed[32][4];                  // tril(D q k^T) scale, as lanes hold an mma operand
@@ -69,11 +77,6 @@ struct __align__(128) Stage {
   float beta[kChunk];
   float total;  // decay over the chunk
 };
-
-/// Address of the 16-byte piece of a row of q or k.
-__device__ __forceinline__ uint32_t piece_of(uint32_t tile, int row, int piece) {
-  return tile + row * (kWidth * 2) + ((piece ^ (row & 7)) << 4);
-}
 
 /// Progress on a stage.
 struct Barriers {
@@ -83,13 +86,28 @@ struct Barriers {
   uint64_t used;  // by all value warps
 };
 
+constexpr int kDepth = KOPT_PREFETCH;  // stages of a key warp; one is being worked on
+static_assert(kDepth >= 2, "PREFETCH must be 2 or more");
+
 template <int ValueWarpsT, int KeyWarpsT>
 struct Shared {
-  static constexpr int kStages = KeyWarpsT * KOPT_PREFETCH;
+  static constexpr int kStages = KeyWarpsT * kDepth;  // chunk i uses stage i % kStages
 
   Stage<ValueWarpsT> stage[kStages];
   float system[KeyWarpsT][kChunk][kChunk + 4];  // L, for the warp's own eyes
   Barriers barriers[kStages];
+
+  /// By one thread.
+  __device__ __forceinline__ void init_barriers() {
+    const uint32_t first = shared_address(barriers);
+#pragma unroll
+    for (int i = 0; i < kStages; ++i) {
+      barrier_init(first + i * sizeof(Barriers) + offsetof(Barriers, loaded), 1);
+      barrier_init(first + i * sizeof(Barriers) + offsetof(Barriers, solved), 1);
+      barrier_init(first + i * sizeof(Barriers) + offsetof(Barriers, mixed), 1);
+      barrier_init(first + i * sizeof(Barriers) + offsetof(Barriers, used), ValueWarpsT);
+    }
+  }
 };
 
 }  // namespace gdn

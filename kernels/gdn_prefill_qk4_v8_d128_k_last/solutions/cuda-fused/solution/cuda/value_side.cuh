@@ -25,27 +25,18 @@ class ValueSide {
 
   /// Starts the loads of the state, or sets it to zero.
   __device__ __forceinline__ void load(const Item& item) {
-    if (p_.state == nullptr) {
-      clear();
-      return;
-    }
     const float* source = p_.state + offset(item);
 #pragma unroll
     for (int n = 0; n < 16; ++n) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const float2 pair = __ldg(reinterpret_cast<const float2*>(source + h * 8 * kWidth + n * 8));
+        float2 pair = make_float2(0.0f, 0.0f);
+        if (p_.state != nullptr) {
+          pair = __ldg(reinterpret_cast<const float2*>(source + h * 8 * kWidth + n * 8));
+        }
         s_[n][h * 2] = pair.x;
         s_[n][h * 2 + 1] = pair.y;
       }
-    }
-  }
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int n = 0; n < 16; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s_[n][i] = 0.0f;
     }
   }
 
@@ -57,6 +48,17 @@ class ValueSide {
       for (int h = 0; h < 2; ++h) {
         *reinterpret_cast<float2*>(target + h * 8 * kWidth + n * 8) =
             make_float2(s_[n][h * 2], s_[n][h * 2 + 1]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store_zeros(const Item& item) const {
+    float* target = p_.new_state + offset(item);
+#pragma unroll
+    for (int n = 0; n < 16; ++n) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        *reinterpret_cast<float2*>(target + h * 8 * kWidth + n * 8) = make_float2(0.0f, 0.0f);
       }
     }
   }
@@ -83,8 +85,8 @@ class ValueSide {
   /// Columns 16 s to 16 s + 15 of q or k, as second operand for tokens 0 to 7 and 8 to 15.
   __device__ __forceinline__ void load_columns(uint32_t (&m)[4], const uint8_t* tile,
                                                int s) const {
-    const int row = lane_ % 8 + (lane_ / 16) * 8;
-    load_matrices(m, piece_of(shared_address(tile), row, s * 2 + (lane_ / 8) % 2));
+    const int row = lane_ % 8 + lane_ / 16 * 8;
+    load_matrices(m, shared_address(tile) + row * kPitch + lane_ / 8 % 2 * 16 + s * 32);
   }
 
   __device__ __forceinline__ void step(const Item& item, int chunk, const StageT& stage,
@@ -157,7 +159,7 @@ class ValueSide {
 #pragma unroll
     for (int s = 0; s < 8; ++s) {
       uint32_t keys[4];
-      load_transposed(keys, piece_of(shared_address(stage.k), lane_ % 16, s * 2 + lane_ / 16));
+      load_transposed(keys, shared_address(stage.k) + lane_ % 16 * kPitch + lane_ / 16 * 16 + s * 32);
       mma(s_[s * 2], written, keys[0], keys[1]);
       mma(s_[s * 2 + 1], written, keys[2], keys[3]);
     }
