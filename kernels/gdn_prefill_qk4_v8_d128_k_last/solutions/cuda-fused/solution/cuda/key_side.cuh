@@ -40,104 +40,42 @@ class KeySide {
  public:
   __device__ __forceinline__ KeySide(const Params& p, const Item& item, SharedT& shared, int warp)
       : p_(p), item_(item), shared_(shared), warp_(warp), lane_(threadIdx.x % 32) {
-    const int qk_head = item.head / (kHeads / kQkHeads);
-    const size_t row = item.begin + lane_ / 16;
-    qk_at_ = (row * kQkHeads + qk_head) * kWidth + lane_ % 16 * 8;
-    const size_t value_row = item.begin + lane_ / kValuePieces;
-    v_at_ = (value_row * kHeads + item.head) * kWidth + item.first_row + lane_ % kValuePieces * 8;
+    load_gates(warp);
+    rate_ = exp2_short(p.A_log[item.head] * kLog2E);
+    bias_ = p.dt_bias[item.head];
   }
 
   __device__ __forceinline__ void run() {
-    load_gates(warp_);
-    rate_ = exp2_short(p_.A_log[item_.head] * kLog2E);
-    bias_ = p_.dt_bias[item_.head];
-    // Of this warp's chunks the i-th is loaded while the one kDepth - 1 before is worked on; the
-    // one that its stage held was worked on a turn ago, so the wait for the value warps is short.
-    const int count = (item_.chunks - warp_ + KeyWarpsT - 1) / KeyWarpsT;
-    int filled = 0;    // stage of this warp
-    int worked = 0;
-    uint32_t parity = 1;
 #pragma unroll 1
-    for (int i = 0; i < max(count, 1) + kDepth - 1; ++i) {
-      if (i == kDepth - 1) __syncthreads();  // barriers are ready; copies need none
-      if (i >= kDepth - 1 && count > 0) {
-        work(warp_ + (i - (kDepth - 1)) * KeyWarpsT, warp_ + worked * KeyWarpsT);
-        worked = worked + 1 == kDepth ? 0 : worked + 1;
-      }
-      if (i < count) {
-        const int stage = warp_ + filled * KeyWarpsT;
-        if (i >= kDepth) barrier_wait(shared_address(&shared_.barriers[stage].used), parity);
-        load(shared_.stage[stage], warp_ + i * KeyWarpsT);
-        filled = filled + 1 == kDepth ? 0 : filled + 1;
-        if (filled == 0) parity ^= 1;
-      }
-      copies_end_group();
+    for (int chunk = warp_; chunk < item_.chunks; chunk += KeyWarpsT) {
+      const Gates gates = make_gates();
+      load_gates(chunk + KeyWarpsT);
+      const int index = chunk % kStages;
+      await(shared_.barriers[index].loaded, chunk / kStages);
+      products(shared_.stage[index], shared_.barriers[index], gates);
     }
   }
 
  private:
-  static constexpr int kValuePieces = ValueWarpsT * 2;  // of 16 bytes, of a row
-
   /// Of token lane % 16 of a chunk.
   struct Gates {
     float sum;  // log2 of the decay since the chunk's beginning
+    float all;  // over the chunk
     float beta;
   };
-
-  /// Makes what this warp has written visible to those who wait.
-  __device__ __forceinline__ void announce(uint64_t& barrier) const {
-    __syncwarp();
-    if (lane_ == 0) barrier_arrive(shared_address(&barrier));
-  }
-
-  __device__ __forceinline__ void work(int chunk, int index) {
-    StageT& stage = shared_.stage[index];
-    Barriers& barriers = shared_.barriers[index];
-    const Gates gates = make_gates(stage);
-    load_gates(chunk + KeyWarpsT);
-    copies_wait<kDepth - 2>();
-    announce(barriers.loaded);
-    products(stage, barriers, gates);
-  }
-
-  /// Starts the copies of a chunk; tokens beyond the end are zeros.
-  __device__ __forceinline__ void load(StageT& stage, int chunk) const {
-    const int left = item_.length - chunk * kChunk;
-    const size_t qk_at = qk_at_ + size_t(chunk) * (kChunk * kQkHeads * kWidth);
-    const uint32_t row_at = lane_ / 16 * kPitch + lane_ % 16 * 16;
-    copy_rows(shared_address(stage.k) + row_at, p_.k + qk_at, left);
-    const __nv_bfloat16* values = p_.v + v_at_ + size_t(chunk) * (kChunk * kHeads * kWidth);
-    constexpr int kStep = 32 / kValuePieces;  // rows that the warp copies at once
-    const int row = lane_ / kValuePieces;
-    const uint32_t target = shared_address(stage.v) + row * StageT::kValuePitch +
-                            lane_ % kValuePieces * 16;
-#pragma unroll
-    for (int i = 0; i < kChunk; i += kStep) {
-      copy_16(target + i * StageT::kValuePitch, values + i * (kHeads * kWidth), row + i < left);
-    }
-    copy_rows(shared_address(stage.q) + row_at, p_.q + qk_at, left);
-  }
-
-  __device__ __forceinline__ void copy_rows(uint32_t target, const __nv_bfloat16* source,
-                                            int left) const {
-#pragma unroll
-    for (int i = 0; i < kChunk; i += 2) {
-      copy_16(target + i * kPitch, source + i * (kQkHeads * kWidth), lane_ / 16 + i < left);
-    }
-  }
 
   __device__ __forceinline__ void load_gates(int chunk) {
     const int token = chunk * kChunk + lane_ % 16;
     real_ = token < item_.length;
-    const int at = (item_.begin + token) * kHeads + item_.head;
     if (real_) {
+      const int at = (item_.begin + token) * kHeads + item_.head;
       a_ = p_.a[at];
       b_ = p_.b[at];
     }
   }
 
   /// Gates of the tokens that load_gates has fetched. Those beyond the end neither decay nor write.
-  __device__ __forceinline__ Gates make_gates(StageT& stage) const {
+  __device__ __forceinline__ Gates make_gates() const {
     Gates gates;
     gates.sum = real_ ? log_decay(rate_, __bfloat162float(a_) + bias_) : 0.0f;
     gates.beta = real_ ? reciprocal(1.0f + exp2_short(-__bfloat162float(b_) * kLog2E)) : 0.0f;
@@ -146,12 +84,7 @@ class KeySide {
       const float before = __shfl_up_sync(kAllLanes, gates.sum, step, kChunk);
       if (lane_ % 16 >= step) gates.sum += before;
     }
-    const float all = __shfl_sync(kAllLanes, gates.sum, kChunk - 1);
-    if (lane_ < kChunk) {
-      stage.decay[lane_] = {exp2_short(gates.sum), exp2_short(all - gates.sum)};
-      stage.beta[lane_] = gates.beta;
-    }
-    if (lane_ == 0) stage.total = exp2_short(all);
+    gates.all = __shfl_sync(kAllLanes, gates.sum, kChunk - 1);
     return gates;
   }
 
@@ -186,11 +119,16 @@ class KeySide {
     }
   }
 
-  __device__ __forceinline__ void products(StageT& stage, Barriers& barriers,
+  __device__ __forceinline__ void products(StageT& stage, StageBarriers& barriers,
                                            const Gates& gates) const {
     uint32_t keys[8][4];
     uint32_t queries[8][4];
     load_rows(keys, stage.k);
+    if (lane_ < kChunk) {
+      stage.decay[lane_] = {exp2_short(gates.sum), exp2_short(gates.all - gates.sum)};
+      stage.beta[lane_] = gates.beta;
+    }
+    if (lane_ == 0) stage.total = exp2_short(gates.all);
     float product[2][4];
     times_keys(product, keys, keys);
 
@@ -234,7 +172,7 @@ class KeySide {
 #pragma unroll
       for (int i = 0; i < 4; ++i) mixed[n][i] = product[n][i] * (decay[n][i] * p_.scale);
     }
-    *reinterpret_cast<uint4*>(stage.mixed[lane_]) =
+    stage.mixed[lane_] =
         make_uint4(pack_bf16(mixed[0][0], mixed[0][1]), pack_bf16(mixed[1][0], mixed[1][1]),
                    pack_bf16(mixed[0][2], mixed[0][3]), pack_bf16(mixed[1][2], mixed[1][3]));
     announce(barriers.mixed);
@@ -272,7 +210,7 @@ class KeySide {
       packed[j / 2 + 1] = pack_bf16(x[j + 2] * beta.z, x[j + 3] * beta.w);
     }
     if (lane_ < 16) {
-      uint4* target = reinterpret_cast<uint4*>(stage.solved + row * StageT::kSolvedPitch);
+      uint4* target = reinterpret_cast<uint4*>(stage.solved + row * kSolvedPitch);
       target[0] = make_uint4(packed[0], packed[1], packed[2], packed[3]);
       target[1] = make_uint4(packed[4], packed[5], packed[6], packed[7]);
     }
@@ -283,11 +221,9 @@ class KeySide {
   SharedT& shared_;
   const int warp_;
   const int lane_;
-  size_t qk_at_;  // this lane's first piece of q, k
-  size_t v_at_;
   float rate_;
   float bias_;
-  bool real_;
+  bool real_;  // of the next chunk, as are a_ and b_
   __nv_bfloat16 a_;
   __nv_bfloat16 b_;
 };

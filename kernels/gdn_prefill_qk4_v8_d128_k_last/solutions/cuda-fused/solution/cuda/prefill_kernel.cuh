@@ -2,7 +2,9 @@
 #pragma once
 
 #include "key_side.cuh"
+#include "load_side.cuh"
 #include "problem.cuh"
+#include "read_side.cuh"
 #include "value_side.cuh"
 
 namespace gdn {
@@ -25,10 +27,20 @@ __device__ __forceinline__ void prefetch_tokens(const Params& p) {
   }
 }
 
+/// Warps of a CTA by what they do. A scheduler has every fourth warp; with one value warp, the
+/// loader and no other shares its scheduler, for it has the least to do.
+template <int ValueWarpsT, int KeyWarpsT>
+struct Roles {
+  static constexpr int kWarps = 2 * ValueWarpsT + KeyWarpsT + 1;
+  static constexpr int kFirstKey = 2 * ValueWarpsT;  // after value and read warps
+  static constexpr int kLoader = ValueWarpsT == 1 && kWarps > 5 ? 4 : kWarps - 1;
+};
+
 /// One CTA: all tokens of one sequence, for 16 * ValueWarpsT rows of the state of one head.
 template <int ValueWarpsT, int KeyWarpsT>
-__global__ void __launch_bounds__((ValueWarpsT + KeyWarpsT) * 32, 1)
+__global__ void __launch_bounds__(Roles<ValueWarpsT, KeyWarpsT>::kWarps * 32, 1)
     prefill(const __grid_constant__ Params p) {
+  using RolesT = Roles<ValueWarpsT, KeyWarpsT>;
   using SharedT = Shared<ValueWarpsT, KeyWarpsT>;
   extern __shared__ __align__(128) uint8_t memory[];
   SharedT& shared = *reinterpret_cast<SharedT*>(memory);
@@ -46,28 +58,37 @@ __global__ void __launch_bounds__((ValueWarpsT + KeyWarpsT) * 32, 1)
     end = p.cu_seqlens[item.sequence + 1];
   }
 
-  if (warp >= ValueWarpsT) {
-    const int key_warp = warp - ValueWarpsT;
-    if (key_warp == KeyWarpsT - 1) {
-      if (threadIdx.x % 32 == 0) shared.init_barriers();
-      if (KOPT_L2_PREFETCH > 0 && p.sequences > 1 && p.tokens <= KOPT_L2_PREFETCH) {
-        prefetch_tokens(p);
-      }
+  // Loads that need nothing else come before the barrier, which each role has once.
+  if (warp < ValueWarpsT) {
+    ValueSide<ValueWarpsT, KeyWarpsT> values(p, shared, warp);
+    values.load(item);
+    item.set_tokens(begin, end);
+    __syncthreads();
+    if (item.length == 0) {
+      values.store_zeros(item);  // whatever the state was
+      return;
+    }
+    values.run(item);
+    values.store(item);
+  } else if (warp == RolesT::kLoader) {
+    item.set_tokens(begin, end);
+    LoadSide<ValueWarpsT, KeyWarpsT>(p, item, shared).run();
+  } else if (warp >= RolesT::kFirstKey) {
+    const int key_warp = warp - RolesT::kFirstKey - (warp > RolesT::kLoader ? 1 : 0);
+    item.set_tokens(begin, end);
+    KeySide<ValueWarpsT, KeyWarpsT> keys(p, item, shared, key_warp);
+    __syncthreads();
+    keys.run();
+  } else {
+    if (threadIdx.x == ValueWarpsT * 32) shared.init_barriers();
+    if (KOPT_L2_PREFETCH > 0 && warp == ValueWarpsT && p.sequences > 1 &&
+        p.tokens <= KOPT_L2_PREFETCH) {
+      prefetch_tokens(p);
     }
     item.set_tokens(begin, end);
-    KeySide<ValueWarpsT, KeyWarpsT>(p, item, shared, key_warp).run();
-    return;
+    __syncthreads();
+    ReadSide<ValueWarpsT, KeyWarpsT>(p, item, shared, warp - ValueWarpsT).run();
   }
-  ValueSide<ValueWarpsT, KeyWarpsT> values(p, shared, warp);
-  values.load(item);
-  item.set_tokens(begin, end);
-  __syncthreads();  // the other one is in KeySide::run
-  if (item.length == 0) {
-    values.store_zeros(item);  // whatever the state was
-    return;
-  }
-  values.run(item);
-  values.store(item);
 }
 
 }  // namespace gdn

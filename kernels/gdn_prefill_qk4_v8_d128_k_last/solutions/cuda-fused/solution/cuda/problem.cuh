@@ -16,6 +16,9 @@ constexpr int kQkHeads = 4;  // query and key heads
 constexpr int kWidth = 128;  // of keys and of values
 constexpr int kChunk = 16;   // tokens that are done at once
 constexpr int kRows = 16;    // state rows (of V) of a value warp: the height of an mma tile
+constexpr int kStages = KOPT_STAGES;  // chunk i is in stage i % kStages
+
+static_assert((kStages & (kStages - 1)) == 0 && kStages >= 2, "STAGES must be a power of 2");
 
 /// Device pointers and scalars of one call; all tensors are contiguous.
 struct Params {
@@ -60,54 +63,85 @@ struct Decay {
 /// Bytes from row to row of q and k: padded, so that the eight rows of a matrix lie in different
 /// banks. A swizzle would need no padding, and an instruction for every address.
 constexpr int kPitch = kWidth * 2 + 16;
+constexpr int kSolvedPitch = kChunk * 2 + 16;
 
-/// One chunk in shared memory: its tokens, and what the key side makes of them.
+/// One chunk: its tokens, and what the key side makes of them.
 template <int ValueWarpsT>
 struct __align__(128) Stage {
-  static constexpr int kValues = ValueWarpsT * kRows;
-  static constexpr int kValuePitch = kValues * 2 + 16;
-  static constexpr int kSolvedPitch = kChunk * 2 + 16;
+  static constexpr int kValuePitch = ValueWarpsT * kRows * 2 + 16;
 
   uint8_t k[kChunk * kPitch];
   uint8_t q[kChunk * kPitch];
   uint8_t v[kChunk * kValuePitch];
   uint8_t solved[kChunk * kSolvedPitch];  // rows of (I + L)^-1 diag(beta), bfloat16
-  uint32_t mixed[32][4];                  // tril(D q k^T) scale, as lanes hold an mma operand
+  uint4 mixed[32];                        // tril(D q k^T) scale, as lanes hold an mma operand
   Decay decay[kChunk];
   float beta[kChunk];
   float total;  // decay over the chunk
 };
 
 /// Progress on a stage.
-struct Barriers {
-  uint64_t loaded;  // tokens and decays are there
-  uint64_t solved;
+struct StageBarriers {
+  uint64_t loaded;  // tokens are there
+  uint64_t solved;  // and decays and the inverse
   uint64_t mixed;
-  uint64_t used;  // by all value warps
+  uint64_t used;  // by all value and read warps
 };
 
-constexpr int kDepth = KOPT_PREFETCH;  // stages of a key warp; one is being worked on
-static_assert(kDepth >= 2, "PREFETCH must be 2 or more");
+/// From a value warp to its read warp, as lanes hold mma operands: the state before a chunk, and
+/// what the chunk writes.
+struct Handover {
+  uint4 state[8][32];
+  uint4 update[32];
+};
+
+struct HandoverBarriers {
+  uint64_t state;
+  uint64_t update;
+  uint64_t used;
+};
+
+constexpr int kHandovers = 2;  // chunk i uses number i % 2
 
 template <int ValueWarpsT, int KeyWarpsT>
 struct Shared {
-  static constexpr int kStages = KeyWarpsT * kDepth;  // chunk i uses stage i % kStages
-
   Stage<ValueWarpsT> stage[kStages];
+  Handover handover[ValueWarpsT][kHandovers];
   float system[KeyWarpsT][kChunk][kChunk + 4];  // L, for the warp's own eyes
-  Barriers barriers[kStages];
+  StageBarriers barriers[kStages];
+  HandoverBarriers handed[ValueWarpsT][kHandovers];
 
   /// By one thread.
   __device__ __forceinline__ void init_barriers() {
-    const uint32_t first = shared_address(barriers);
+    const uint32_t stages = shared_address(barriers);
 #pragma unroll
     for (int i = 0; i < kStages; ++i) {
-      barrier_init(first + i * sizeof(Barriers) + offsetof(Barriers, loaded), 1);
-      barrier_init(first + i * sizeof(Barriers) + offsetof(Barriers, solved), 1);
-      barrier_init(first + i * sizeof(Barriers) + offsetof(Barriers, mixed), 1);
-      barrier_init(first + i * sizeof(Barriers) + offsetof(Barriers, used), ValueWarpsT);
+      const uint32_t at = stages + i * sizeof(StageBarriers);
+      barrier_init(at + offsetof(StageBarriers, loaded), 32);
+      barrier_init(at + offsetof(StageBarriers, solved), 1);
+      barrier_init(at + offsetof(StageBarriers, mixed), 1);
+      barrier_init(at + offsetof(StageBarriers, used), 2 * ValueWarpsT);
+    }
+    const uint32_t hands = shared_address(handed);
+#pragma unroll
+    for (int i = 0; i < ValueWarpsT * kHandovers; ++i) {
+      const uint32_t at = hands + i * sizeof(HandoverBarriers);
+      barrier_init(at + offsetof(HandoverBarriers, state), 1);
+      barrier_init(at + offsetof(HandoverBarriers, update), 1);
+      barrier_init(at + offsetof(HandoverBarriers, used), 1);
     }
   }
 };
+
+/// Makes what this warp has written visible to those who wait for one arrival of it.
+__device__ __forceinline__ void announce(const uint64_t& barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(&barrier));
+}
+
+/// Waits until everything about use number `use` of the barrier's object is announced.
+__device__ __forceinline__ void await(const uint64_t& barrier, int use) {
+  barrier_wait(shared_address(&barrier), use & 1);
+}
 
 }  // namespace gdn

@@ -43,7 +43,8 @@ __device__ __forceinline__ float high_bf16(uint32_t packed) {
 /// d += a b for a 16 x 16 (rows), b 16 x 8 (columns).
 __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                     uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+  asm volatile(  // in the order they are written: chains take turns
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -76,14 +77,9 @@ __device__ __forceinline__ void copy_16(uint32_t target, const void* source, boo
                : "memory");
 }
 
-__device__ __forceinline__ void copies_end_group() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/// Waits until at most `PendingT` groups of this thread are not complete.
-template <int PendingT>
-__device__ __forceinline__ void copies_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(PendingT) : "memory");
+/// Arrives at the barrier as soon as all copies of this thread so far are complete.
+__device__ __forceinline__ void copies_arrive(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 /// Asks for a piece of global memory to be in L2; multiples of 16 bytes.

@@ -2,11 +2,10 @@
 //
 // Everything is kept transposed, rows of V against columns of K or tokens. Then the accumulators
 // of one product are, rounded to bfloat16, the first operand of the next, in the same lanes:
-//     P = S K^T,  R = S Q^T          (16 x tokens)
-//     U = (V - P diag(since)) X^T    X from the key side
-//     O = R diag(since) scale + U M^T
+//     P = S K^T                         (16 x tokens)
+//     U = (V - P diag(since)) X^T       X from the key side
 //     S <- total S + (U diag(left)) K
-// Nothing is exchanged between warps.
+// Nothing is exchanged between value warps. The output is left to a read warp (read_side.cuh).
 #pragma once
 
 #include "problem.cuh"
@@ -18,6 +17,9 @@ template <int ValueWarpsT, int KeyWarpsT>
 class ValueSide {
   using SharedT = Shared<ValueWarpsT, KeyWarpsT>;
   using StageT = Stage<ValueWarpsT>;
+  /// Whether operands are fetched before they are due: with one value warp to a scheduler and
+  /// registers enough, nothing else hides the time that takes.
+  static constexpr bool kAhead = ValueWarpsT <= KOPT_AHEAD;
 
  public:
   __device__ __forceinline__ ValueSide(const Params& p, SharedT& shared, int warp)
@@ -63,65 +65,82 @@ class ValueSide {
     }
   }
 
+  /// All chunks, of which there is at least one.
   __device__ __forceinline__ void run(const Item& item) {
-    int index = 0;
-    uint32_t parity = 0;
-    for (int chunk = 0; chunk < item.chunks; ++chunk) {
-      step(item, chunk, shared_.stage[index], shared_.barriers[index], parity);
-      if (++index == SharedT::kStages) {
-        index = 0;
-        parity ^= 1;
-      }
+    uint32_t keys[8][4];
+    if constexpr (kAhead) {
+      await(shared_.barriers[0].loaded, 0);
+      load_keys(keys, 0);
     }
+#pragma unroll 1
+    for (int chunk = 0; chunk < item.chunks; ++chunk) step(keys, chunk, chunk + 1 < item.chunks);
   }
 
  private:
   __device__ __forceinline__ size_t offset(const Item& item) const {
     const int row = item.first_row + warp_ * kRows + lane_ / 4;
-    return ((size_t(item.sequence) * kHeads + item.head) * kWidth + row) * kWidth +
-           (lane_ % 4) * 2;
+    return ((size_t(item.sequence) * kHeads + item.head) * kWidth + row) * kWidth + lane_ % 4 * 2;
   }
 
-  /// Columns 16 s to 16 s + 15 of q or k, as second operand for tokens 0 to 7 and 8 to 15.
-  __device__ __forceinline__ void load_columns(uint32_t (&m)[4], const uint8_t* tile,
-                                               int s) const {
-    const int row = lane_ % 8 + lane_ / 16 * 8;
-    load_matrices(m, shared_address(tile) + row * kPitch + lane_ / 8 % 2 * 16 + s * 32);
+  /// Keys as second operand of S K^T: columns 16 s to 16 s + 15, tokens 0 to 7 and 8 to 15.
+  __device__ __forceinline__ void load_keys(uint32_t (&keys)[8][4], int chunk) const {
+#pragma unroll
+    for (int s = 0; s < 8; ++s) load_matrices(keys[s], keys_at(chunk) + s * 32);
   }
 
-  __device__ __forceinline__ void step(const Item& item, int chunk, const StageT& stage,
-                                       Barriers& barriers, uint32_t parity) {
+  __device__ __forceinline__ uint32_t keys_at(int chunk) const {
+    return shared_address(shared_.stage[chunk % kStages].k) +
+           (lane_ % 8 + lane_ / 16 * 8) * kPitch + lane_ / 8 % 2 * 16;
+  }
+
+  /// One chunk; `keys` are those of it, and of the one after it in the end.
+  __device__ __forceinline__ void step(uint32_t (&keys)[8][4], int chunk, bool more) {
+    const int index = chunk % kStages;
+    const StageT& stage = shared_.stage[index];
+    const StageBarriers& barriers = shared_.barriers[index];
+    Handover& handover = shared_.handover[warp_][chunk % kHandovers];
+    const HandoverBarriers& handed = shared_.handed[warp_][chunk % kHandovers];
+
+    if constexpr (!kAhead) await(barriers.loaded, chunk / kStages);
+    uint32_t values[4];
+    load_transposed(values, shared_address(stage.v) +
+                                (lane_ % 8 + lane_ / 16 * 8) * StageT::kValuePitch +
+                                warp_ * (kRows * 2) + lane_ / 8 % 2 * 16);
+    float along[2][2][4] = {};  // two sums each: half the length of the chain of products
     uint32_t old[8][4];
 #pragma unroll
     for (int s = 0; s < 8; ++s) {
+      if constexpr (!kAhead) load_matrices(keys[s], keys_at(chunk) + s * 32);
       old[s][0] = pack_bf16(s_[s * 2][0], s_[s * 2][1]);
       old[s][1] = pack_bf16(s_[s * 2][2], s_[s * 2][3]);
       old[s][2] = pack_bf16(s_[s * 2 + 1][0], s_[s * 2 + 1][1]);
       old[s][3] = pack_bf16(s_[s * 2 + 1][2], s_[s * 2 + 1][3]);
+      mma(along[s % 2][0], old[s], keys[s][0], keys[s][1]);
+      mma(along[s % 2][1], old[s], keys[s][2], keys[s][3]);
     }
-    barrier_wait(shared_address(&barriers.loaded), parity);
+    // Rows of k by token, for the product over tokens.
+    uint32_t rows[8][4];
+    const uint32_t rows_at = shared_address(stage.k) + lane_ % 16 * kPitch + lane_ / 16 * 16;
+    if constexpr (kAhead) {
+#pragma unroll
+      for (int s = 0; s < 8; ++s) load_transposed(rows[s], rows_at + s * 32);
+    }
 
-    float along[2][2][4] = {};  // two sums each: half the length of the chain of mma
+    if (chunk >= kHandovers) await(handed.used, chunk / kHandovers - 1);
 #pragma unroll
     for (int s = 0; s < 8; ++s) {
-      uint32_t keys[4];
-      load_columns(keys, stage.k, s);
-      mma(along[s % 2][0], old[s], keys[0], keys[1]);
-      mma(along[s % 2][1], old[s], keys[2], keys[3]);
+      handover.state[s][lane_] = make_uint4(old[s][0], old[s][1], old[s][2], old[s][3]);
     }
-    const int c = (lane_ % 4) * 2;  // this lane's tokens: c, c + 1, c + 8, c + 9
+    announce(handed.state);
+
+    await(barriers.solved, chunk / kStages);
+    const int c = lane_ % 4 * 2;  // this lane's tokens: c, c + 1, c + 8, c + 9
     const float4 decays[2] = {*reinterpret_cast<const float4*>(&stage.decay[c]),
                               *reinterpret_cast<const float4*>(&stage.decay[c + 8])};
-    uint32_t values[4];
-    load_transposed(values, shared_address(stage.v) +
-                                (lane_ % 8 + (lane_ / 16) * 8) * StageT::kValuePitch +
-                                warp_ * (kRows * 2) + ((lane_ / 8) % 2) * 16);
     const float total = stage.total;
-#pragma unroll
-    for (int n = 0; n < 16; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s_[n][i] *= total;
-    }
+    uint32_t solved[4];
+    load_matrices(solved, shared_address(stage.solved) +
+                              (lane_ % 8 + lane_ / 16 * 8) * kSolvedPitch + lane_ / 8 % 2 * 16);
     uint32_t wanted[4];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
@@ -134,74 +153,40 @@ class ValueSide {
                                       fmaf(-decays[n].z, p1, high_bf16(v)));
       }
     }
-
-    barrier_wait(shared_address(&barriers.solved), parity);
-    uint32_t solved[4];
-    load_matrices(solved, shared_address(stage.solved) +
-                              (lane_ % 8 + (lane_ / 16) * 8) * StageT::kSolvedPitch +
-                              ((lane_ / 8) % 2) * 16);
     float update[2][4] = {};
     mma(update[0], wanted, solved[0], solved[1]);
     mma(update[1], wanted, solved[2], solved[3]);
+    if constexpr (kAhead) {
+      if (more) await(shared_.barriers[(chunk + 1) % kStages].loaded, (chunk + 1) / kStages);
+      load_keys(keys, chunk + 1);  // after the last chunk they are of no use, and no harm
+    }
     uint32_t written[4];
-    uint32_t mixing[4];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const float u0 = update[n][h * 2];
-        const float u1 = update[n][h * 2 + 1];
-        written[n * 2 + h] = pack_bf16(u0 * decays[n].y, u1 * decays[n].w);
-        mixing[n * 2 + h] = pack_bf16(u0, u1);
+        written[n * 2 + h] =
+            pack_bf16(update[n][h * 2] * decays[n].y, update[n][h * 2 + 1] * decays[n].w);
       }
     }
-    // Rows of k by token, for the product over tokens.
 #pragma unroll
     for (int s = 0; s < 8; ++s) {
-      uint32_t keys[4];
-      load_transposed(keys, shared_address(stage.k) + lane_ % 16 * kPitch + lane_ / 16 * 16 + s * 32);
-      mma(s_[s * 2], written, keys[0], keys[1]);
-      mma(s_[s * 2 + 1], written, keys[2], keys[3]);
-    }
-
-    float read[2][4] = {};
+      if constexpr (!kAhead) load_transposed(rows[s], rows_at + s * 32);
 #pragma unroll
-    for (int s = 0; s < 8; ++s) {
-      uint32_t queries[4];
-      load_columns(queries, stage.q, s);
-      mma(read[0], old[s], queries[0], queries[1]);
-      mma(read[1], old[s], queries[2], queries[3]);
+      for (int i = 0; i < 4; ++i) {
+        s_[s * 2][i] *= total;
+        s_[s * 2 + 1][i] *= total;
+      }
+      mma(s_[s * 2], written, rows[s][0], rows[s][1]);
+      mma(s_[s * 2 + 1], written, rows[s][2], rows[s][3]);
     }
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const float since[2] = {decays[n].x * p_.scale, decays[n].z * p_.scale};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) read[n][i] *= since[i % 2];
-    }
-    barrier_wait(shared_address(&barriers.mixed), parity);
-    const uint4 mixed = *reinterpret_cast<const uint4*>(stage.mixed[lane_]);
-    mma(read[0], mixing, mixed.x, mixed.y);
-    mma(read[1], mixing, mixed.z, mixed.w);
+    handover.update[lane_] =
+        make_uint4(pack_bf16(update[0][0], update[0][1]), pack_bf16(update[0][2], update[0][3]),
+                   pack_bf16(update[1][0], update[1][1]), pack_bf16(update[1][2], update[1][3]));
     __syncwarp();
-    if (lane_ == 0) barrier_arrive(shared_address(&barriers.used));
-    write(item, chunk, read);
-  }
-
-  /// Output of a chunk, by token.
-  __device__ __forceinline__ void write(const Item& item, int chunk,
-                                        const float (&read)[2][4]) const {
-    const int column = item.first_row + warp_ * kRows + (lane_ % 4) * 2;
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const uint32_t low = transpose(pack_bf16(read[n][0], read[n][1]));
-      const uint32_t high = transpose(pack_bf16(read[n][2], read[n][3]));
-      const int token = chunk * kChunk + n * 8 + lane_ / 4;
-      if (token < item.length) {
-        __nv_bfloat16* target =
-            p_.output + (size_t(item.begin + token) * kHeads + item.head) * kWidth + column;
-        *reinterpret_cast<uint32_t*>(target) = low;
-        *reinterpret_cast<uint32_t*>(target + 8) = high;
-      }
+    if (lane_ == 0) {
+      barrier_arrive(shared_address(&handed.update));
+      barrier_arrive(shared_address(&barriers.used));
     }
   }
 
