@@ -6,12 +6,13 @@
 //   scale 0 or absent means 1 / sqrt(128); output (T, 8, 128) bfloat16; new_state as state.
 //
 // Idea. The chain from chunk to chunk is the bound, so it is kept short: chunks of 16 tokens, and
-// the 16 x 128 piece of the state that a warp owns never leaves its registers. The products are
-// arranged so that what one leaves in a lane is what the next wants there (value_side.cuh). A CTA
-// has such value warps, each with rows of V of its own, and key warps, which load the tokens and
-// make ahead of time all that does not depend on the state (key_side.cuh): gates, the inverse of
-// the chunk's triangular system, q k^T. They hand it over in a ring in shared memory. With few
-// sequences a CTA has one value warp, and 64 CTAs share a sequence; each repeats the key side.
+// the 16 x 128 piece of the state that a value warp owns never leaves its registers. Products are
+// arranged so that what one leaves in a lane is what the next wants there (value_side.cuh). What
+// is not in the chain is done by others: a loader copies tokens to a ring in shared memory
+// (load_side.cuh), key warps make what needs no state, ahead of time: gates, the inverse of a
+// chunk's triangular system, q k^T (key_side.cuh), and a read warp for each value warp makes the
+// output (read_side.cuh). With few sequences a CTA has one value warp, and 64 CTAs share a
+// sequence; each repeats the key side.
 //
 // Numbers. Operands of products are rounded to bfloat16, sums and the state are float32; the
 // inverse is found by substitution in float32. All exponents are differences of sums of
@@ -78,7 +79,7 @@ void launch(const Params& params, cudaStream_t stream) {
              "shared memory of prefill");
   const auto blocks =
       static_cast<unsigned>(params.sequences * kHeads * (kWidth / (ValueWarpsT * kRows)));
-  kernel<<<blocks, (ValueWarpsT + KeyWarpsT) * 32, kBytes, stream>>>(params);
+  kernel<<<blocks, Roles<ValueWarpsT, KeyWarpsT>::kWarps * 32, kBytes, stream>>>(params);
   check_cuda(cudaGetLastError(), "launch of prefill");
 }
 
@@ -121,6 +122,8 @@ void run(TensorView q, TensorView k, TensorView v, Optional<TensorView> state, T
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   if (sequences <= KOPT_FEW_SEQUENCES) {
     launch<KOPT_FEW_VALUE_WARPS, KOPT_FEW_KEY_WARPS>(params, stream);
+  } else if (sequences <= KOPT_SOME_SEQUENCES) {
+    launch<KOPT_SOME_VALUE_WARPS, KOPT_SOME_KEY_WARPS>(params, stream);
   } else {
     launch<KOPT_MANY_VALUE_WARPS, KOPT_MANY_KEY_WARPS>(params, stream);
   }
