@@ -93,19 +93,31 @@ class ValueSide {
            (lane_ % 8 + lane_ / 16 * 8) * kPitch + lane_ / 8 % 2 * 16;
   }
 
+  /// The state before a chunk, for the read warp.
+  __device__ __forceinline__ void hand_over(const uint32_t (&old)[8][4], int chunk) const {
+    const HandoverBarriers& handed = shared_.handed[warp_][chunk % kHandovers];
+    if (chunk >= kHandovers) await(handed.used, chunk / kHandovers - 1);
+#pragma unroll
+    for (int s = 0; s < 8; ++s) {
+      shared_.handover[warp_][chunk % kHandovers].state[s][lane_] =
+          make_uint4(old[s][0], old[s][1], old[s][2], old[s][3]);
+    }
+    announce(handed.state);
+  }
+
   /// One chunk; `keys` are those of it, and of the one after it in the end.
   __device__ __forceinline__ void step(uint32_t (&keys)[8][4], int chunk, bool more) {
     const int index = chunk % kStages;
     const StageT& stage = shared_.stage[index];
     const StageBarriers& barriers = shared_.barriers[index];
-    Handover& handover = shared_.handover[warp_][chunk % kHandovers];
-    const HandoverBarriers& handed = shared_.handed[warp_][chunk % kHandovers];
 
     if constexpr (!kAhead) await(barriers.loaded, chunk / kStages);
     uint32_t values[4];
     load_transposed(values, shared_address(stage.v) +
                                 (lane_ % 8 + lane_ / 16 * 8) * StageT::kValuePitch +
                                 warp_ * (kRows * 2) + lane_ / 8 % 2 * 16);
+    const uint32_t rows_at = shared_address(stage.k) + lane_ % 16 * kPitch + lane_ / 16 * 16;
+    uint32_t rows[8][4];        // of k by token, for the product over tokens
     float along[2][2][4] = {};  // two sums each: half the length of the chain of products
     uint32_t old[8][4];
 #pragma unroll
@@ -117,22 +129,10 @@ class ValueSide {
       old[s][3] = pack_bf16(s_[s * 2 + 1][2], s_[s * 2 + 1][3]);
       mma(along[s % 2][0], old[s], keys[s][0], keys[s][1]);
       mma(along[s % 2][1], old[s], keys[s][2], keys[s][3]);
+      if constexpr (kAhead) load_transposed(rows[s], rows_at + s * 32);
     }
-    // Rows of k by token, for the product over tokens.
-    uint32_t rows[8][4];
-    const uint32_t rows_at = shared_address(stage.k) + lane_ % 16 * kPitch + lane_ / 16 * 16;
-    if constexpr (kAhead) {
-#pragma unroll
-      for (int s = 0; s < 8; ++s) load_transposed(rows[s], rows_at + s * 32);
-    }
-
-    if (chunk >= kHandovers) await(handed.used, chunk / kHandovers - 1);
-#pragma unroll
-    for (int s = 0; s < 8; ++s) {
-      handover.state[s][lane_] = make_uint4(old[s][0], old[s][1], old[s][2], old[s][3]);
-    }
-    announce(handed.state);
-
+    // The first chunk waits for the key side anyway; later, stores would be in the way here.
+    if (chunk == 0) hand_over(old, chunk);
     await(barriers.solved, chunk / kStages);
     const int c = lane_ % 4 * 2;  // this lane's tokens: c, c + 1, c + 8, c + 9
     const float4 decays[2] = {*reinterpret_cast<const float4*>(&stage.decay[c]),
@@ -156,6 +156,7 @@ class ValueSide {
     float update[2][4] = {};
     mma(update[0], wanted, solved[0], solved[1]);
     mma(update[1], wanted, solved[2], solved[3]);
+    if (chunk > 0) hand_over(old, chunk);
     if constexpr (kAhead) {
       if (more) await(shared_.barriers[(chunk + 1) % kStages].loaded, (chunk + 1) / kStages);
       load_keys(keys, chunk + 1);  // after the last chunk they are of no use, and no harm
@@ -180,12 +181,12 @@ class ValueSide {
       mma(s_[s * 2], written, rows[s][0], rows[s][1]);
       mma(s_[s * 2 + 1], written, rows[s][2], rows[s][3]);
     }
-    handover.update[lane_] =
+    shared_.handover[warp_][chunk % kHandovers].update[lane_] =
         make_uint4(pack_bf16(update[0][0], update[0][1]), pack_bf16(update[0][2], update[0][3]),
                    pack_bf16(update[1][0], update[1][1]), pack_bf16(update[1][2], update[1][3]));
     __syncwarp();
     if (lane_ == 0) {
-      barrier_arrive(shared_address(&handed.update));
+      barrier_arrive(shared_address(&shared_.handed[warp_][chunk % kHandovers].update));
       barrier_arrive(shared_address(&barriers.used));
     }
   }
