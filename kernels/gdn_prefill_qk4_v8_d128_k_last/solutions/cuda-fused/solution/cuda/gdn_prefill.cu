@@ -71,15 +71,14 @@ float* f32_of(const TensorView& tensor, const char* name, std::initializer_list<
   return data_of<float>(tensor, name, shape, kDLFloat, 32);
 }
 
-template <int ValueWarpsT, int KeyWarpsT>
+template <class ShapeT>
 void launch(const Params& params, cudaStream_t stream) {
-  constexpr int kBytes = sizeof(Shared<ValueWarpsT, KeyWarpsT>);
-  const auto kernel = prefill<ValueWarpsT, KeyWarpsT>;
+  constexpr int kBytes = sizeof(Shared<ShapeT>);
+  const auto kernel = prefill<ShapeT>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
              "shared memory of prefill");
-  const auto blocks =
-      static_cast<unsigned>(params.sequences * kHeads * (kWidth / (ValueWarpsT * kRows)));
-  kernel<<<blocks, Roles<ValueWarpsT, KeyWarpsT>::kWarps * 32, kBytes, stream>>>(params);
+  const auto blocks = static_cast<unsigned>(params.sequences * kHeads * ShapeT::kSlices);
+  kernel<<<blocks, ShapeT::kWarps * 32, kBytes, stream>>>(params);
   check_cuda(cudaGetLastError(), "launch of prefill");
 }
 
@@ -121,11 +120,9 @@ void run(TensorView q, TensorView k, TensorView v, Optional<TensorView> state, T
   const auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   if (sequences <= KOPT_FEW_SEQUENCES) {
-    launch<KOPT_FEW_VALUE_WARPS, KOPT_FEW_KEY_WARPS>(params, stream);
-  } else if (sequences <= KOPT_SOME_SEQUENCES) {
-    launch<KOPT_SOME_VALUE_WARPS, KOPT_SOME_KEY_WARPS>(params, stream);
+    launch<Shape<1, KOPT_FEW_KEY_WARPS>>(params, stream);
   } else {
-    launch<KOPT_MANY_VALUE_WARPS, KOPT_MANY_KEY_WARPS>(params, stream);
+    launch<Shape<kValueWarps, KOPT_MANY_KEY_WARPS>>(params, stream);
   }
 }
 

@@ -32,13 +32,12 @@ __device__ __forceinline__ float log_decay(float rate, float x) {
 }
 
 /// One key warp.
-template <int ValueWarpsT, int KeyWarpsT>
+template <class ShapeT>
 class KeySide {
-  using SharedT = Shared<ValueWarpsT, KeyWarpsT>;
-  using StageT = Stage<ValueWarpsT>;
+  using StageT = Stage<ShapeT>;
 
  public:
-  __device__ __forceinline__ KeySide(const Params& p, const Item& item, SharedT& shared, int warp)
+  __device__ __forceinline__ KeySide(const Params& p, const Item& item, Shared<ShapeT>& shared, int warp)
       : p_(p), item_(item), shared_(shared), warp_(warp), lane_(threadIdx.x % 32) {
     load_gates(warp);
     rate_ = exp2_short(p.A_log[item.head] * kLog2E);
@@ -47,9 +46,9 @@ class KeySide {
 
   __device__ __forceinline__ void run() {
 #pragma unroll 1
-    for (int chunk = warp_; chunk < item_.chunks; chunk += KeyWarpsT) {
+    for (int chunk = warp_; chunk < item_.chunks; chunk += ShapeT::kKeyWarps) {
       const Gates gates = make_gates();
-      load_gates(chunk + KeyWarpsT);
+      load_gates(chunk + ShapeT::kKeyWarps);
       const int index = chunk % kStages;
       await(shared_.barriers[index].loaded, chunk / kStages);
       products(shared_.stage[index], shared_.barriers[index], gates);
@@ -218,7 +217,7 @@ class KeySide {
 
   const Params& p_;
   const Item& item_;
-  SharedT& shared_;
+  Shared<ShapeT>& shared_;
   const int warp_;
   const int lane_;
   float rate_;
