@@ -32,12 +32,13 @@ __device__ __forceinline__ float log_decay(float rate, float x) {
 }
 
 /// One key warp.
-template <class ShapeT>
+template <int ValueWarpsT, int KeyWarpsT>
 class KeySide {
-  using StageT = Stage<ShapeT>;
+  using SharedT = Shared<ValueWarpsT, KeyWarpsT>;
+  using StageT = Stage<ValueWarpsT>;
 
  public:
-  __device__ __forceinline__ KeySide(const Params& p, const Item& item, Shared<ShapeT>& shared, int warp)
+  __device__ __forceinline__ KeySide(const Params& p, const Item& item, SharedT& shared, int warp)
       : p_(p), item_(item), shared_(shared), warp_(warp), lane_(threadIdx.x % 32) {
     load_gates(warp);
     rate_ = exp2_short(p.A_log[item.head] * kLog2E);
@@ -46,9 +47,9 @@ class KeySide {
 
   __device__ __forceinline__ void run() {
 #pragma unroll 1
-    for (int chunk = warp_; chunk < item_.chunks; chunk += ShapeT::kKeyWarps) {
+    for (int chunk = warp_; chunk < item_.chunks; chunk += KeyWarpsT) {
       const Gates gates = make_gates();
-      load_gates(chunk + ShapeT::kKeyWarps);
+      load_gates(chunk + KeyWarpsT);
       const int index = chunk % kStages;
       await(shared_.barriers[index].loaded, chunk / kStages);
       products(shared_.stage[index], shared_.barriers[index], gates);
@@ -217,7 +218,7 @@ class KeySide {
 
   const Params& p_;
   const Item& item_;
-  Shared<ShapeT>& shared_;
+  SharedT& shared_;
   const int warp_;
   const int lane_;
   float rate_;

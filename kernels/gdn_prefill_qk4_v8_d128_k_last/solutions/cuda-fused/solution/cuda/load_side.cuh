@@ -5,21 +5,23 @@
 
 namespace gdn {
 
-template <class ShapeT>
+template <int ValueWarpsT, int KeyWarpsT>
 class LoadSide {
-  static constexpr int kSpread = ShapeT::kTiles * 2;  // lanes for the pieces of a row of v
-  static constexpr int kStep = 32 / kSpread;          // rows of v that the warp copies at once
+  using SharedT = Shared<ValueWarpsT, KeyWarpsT>;
+  using StageT = Stage<ValueWarpsT>;
+  static constexpr int kPieces = ValueWarpsT * 2;  // 16 bytes each, of a row of v
+  static constexpr int kStep = 32 / kPieces;       // rows of v that the warp copies at once
 
  public:
-  __device__ __forceinline__ LoadSide(const Params& p, const Item& item, Shared<ShapeT>& shared)
+  __device__ __forceinline__ LoadSide(const Params& p, const Item& item, SharedT& shared)
       : item_(item), shared_(shared), lane_(threadIdx.x % 32) {
-    const unsigned row = item.begin + lane_ / 16;
-    const unsigned qk_at = item.head / (kHeads / kQkHeads) * kWidth + lane_ % 16 * 8;
-    k_ = p.k + size_t(row) * (kQkHeads * kWidth) + qk_at;
-    q_ = p.q + size_t(row) * (kQkHeads * kWidth) + qk_at;
-    const unsigned v_row = item.begin + lane_ / kSpread;
-    v_ = p.v + size_t(v_row) * (kHeads * kWidth) +
-         (item.head * kWidth + item.first_row + lane_ % kSpread * 8);
+    const int qk_head = item.head / (kHeads / kQkHeads);
+    const size_t row = item.begin + lane_ / 16;
+    const size_t qk_at = (row * kQkHeads + qk_head) * kWidth + lane_ % 16 * 8;
+    k_ = p.k + qk_at;
+    q_ = p.q + qk_at;
+    const size_t v_row = item.begin + lane_ / kPieces;
+    v_ = p.v + (v_row * kHeads + item.head) * kWidth + item.first_row + lane_ % kPieces * 8;
   }
 
   /// The first copies need no barrier, and go out before those of the CTA are ready.
@@ -36,15 +38,15 @@ class LoadSide {
 
  private:
   /// Starts the copies of a chunk with so many tokens left; those beyond the end are zeros.
-  __device__ __forceinline__ void load(Stage<ShapeT>& stage, int left) {
+  __device__ __forceinline__ void load(StageT& stage, int left) {
     const uint32_t row_at = lane_ / 16 * kPitch + lane_ % 16 * 16;
     copy_rows(shared_address(stage.k) + row_at, k_, left);
-    const int row = lane_ / kSpread;
+    const int row = lane_ / kPieces;
     const uint32_t target =
-        shared_address(stage.v) + row * ShapeT::kValuePitch + lane_ % kSpread * 16;
+        shared_address(stage.v) + row * StageT::kValuePitch + lane_ % kPieces * 16;
 #pragma unroll
     for (int i = 0; i < kChunk; i += kStep) {
-      copy_16(target + i * ShapeT::kValuePitch, v_ + i * (kHeads * kWidth), row + i < left);
+      copy_16(target + i * StageT::kValuePitch, v_ + i * (kHeads * kWidth), row + i < left);
     }
     copy_rows(shared_address(stage.q) + row_at, q_, left);
     k_ += kChunk * kQkHeads * kWidth;
@@ -61,7 +63,7 @@ class LoadSide {
   }
 
   const Item& item_;
-  Shared<ShapeT>& shared_;
+  SharedT& shared_;
   const int lane_;
   const __nv_bfloat16* k_;  // this lane's first piece of the next chunk
   const __nv_bfloat16* q_;

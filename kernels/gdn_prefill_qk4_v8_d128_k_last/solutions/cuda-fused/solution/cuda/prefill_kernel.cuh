@@ -27,18 +27,30 @@ __device__ __forceinline__ void prefetch_tokens(const Params& p) {
   }
 }
 
-/// One CTA: all tokens of one sequence, for some rows of the state of one head.
-template <class ShapeT>
-__global__ void __launch_bounds__(ShapeT::kWarps * 32, 1)
+/// Warps of a CTA by what they do. A scheduler has every fourth warp; with one value warp, the
+/// loader and no other shares its scheduler, for it has the least to do.
+template <int ValueWarpsT, int KeyWarpsT>
+struct Roles {
+  static constexpr int kWarps = 2 * ValueWarpsT + KeyWarpsT + 1;
+  static constexpr int kFirstKey = 2 * ValueWarpsT;  // after value and read warps
+  static constexpr int kLoader = ValueWarpsT == 1 && kWarps > 5 ? 4 : kWarps - 1;
+};
+
+/// One CTA: all tokens of one sequence, for 16 * ValueWarpsT rows of the state of one head.
+template <int ValueWarpsT, int KeyWarpsT>
+__global__ void __launch_bounds__(Roles<ValueWarpsT, KeyWarpsT>::kWarps * 32, 1)
     prefill(const __grid_constant__ Params p) {
+  using RolesT = Roles<ValueWarpsT, KeyWarpsT>;
+  using SharedT = Shared<ValueWarpsT, KeyWarpsT>;
   extern __shared__ __align__(128) uint8_t memory[];
-  Shared<ShapeT>& shared = *reinterpret_cast<Shared<ShapeT>*>(memory);
+  SharedT& shared = *reinterpret_cast<SharedT*>(memory);
+  constexpr int kSlices = kWidth / (ValueWarpsT * kRows);
 
   const int warp = threadIdx.x / 32;
   Item item;
-  item.first_row = blockIdx.x % ShapeT::kSlices * (ShapeT::kTiles * kRows);
-  item.head = blockIdx.x / ShapeT::kSlices % kHeads;
-  item.sequence = blockIdx.x / (ShapeT::kSlices * kHeads);
+  item.first_row = blockIdx.x % kSlices * (ValueWarpsT * kRows);
+  item.head = blockIdx.x / kSlices % kHeads;
+  item.sequence = blockIdx.x / (kSlices * kHeads);
   int64_t begin = 0;
   int64_t end = p.tokens;
   if (p.sequences > 1) {
@@ -47,34 +59,35 @@ __global__ void __launch_bounds__(ShapeT::kWarps * 32, 1)
   }
 
   // Loads that need nothing else come before the barrier, which each role has once.
-  if (warp < kValueWarps) {
-    ValueSide<ShapeT> values(p, shared, item, warp);
-    values.load();
+  if (warp < ValueWarpsT) {
+    ValueSide<ValueWarpsT, KeyWarpsT> values(p, shared, warp);
+    values.load(item);
     item.set_tokens(begin, end);
     __syncthreads();
     if (item.length == 0) {
-      values.store_zeros();  // whatever the state was
+      values.store_zeros(item);  // whatever the state was
       return;
     }
-    values.run(item.chunks);
-    values.store();
-  } else if (warp == ShapeT::kLoader) {
+    values.run(item);
+    values.store(item);
+  } else if (warp == RolesT::kLoader) {
     item.set_tokens(begin, end);
-    LoadSide<ShapeT>(p, item, shared).run();
-  } else if (warp >= ShapeT::kFirstKey) {
+    LoadSide<ValueWarpsT, KeyWarpsT>(p, item, shared).run();
+  } else if (warp >= RolesT::kFirstKey) {
+    const int key_warp = warp - RolesT::kFirstKey - (warp > RolesT::kLoader ? 1 : 0);
     item.set_tokens(begin, end);
-    KeySide<ShapeT> keys(p, item, shared, warp - ShapeT::kFirstKey);
+    KeySide<ValueWarpsT, KeyWarpsT> keys(p, item, shared, key_warp);
     __syncthreads();
     keys.run();
   } else {
-    if (threadIdx.x == ShapeT::kFirstRead * 32) shared.init_barriers();
-    if (KOPT_L2_PREFETCH > 0 && warp == ShapeT::kFirstRead + 1 && p.sequences > 1 &&
+    if (threadIdx.x == ValueWarpsT * 32) shared.init_barriers();
+    if (KOPT_L2_PREFETCH > 0 && warp == ValueWarpsT && p.sequences > 1 &&
         p.tokens <= KOPT_L2_PREFETCH) {
       prefetch_tokens(p);
     }
     item.set_tokens(begin, end);
     __syncthreads();
-    ReadSide<ShapeT>(p, item, shared, warp - ShapeT::kFirstRead).run();
+    ReadSide<ValueWarpsT, KeyWarpsT>(p, item, shared, warp - ValueWarpsT).run();
   }
 }
 

@@ -15,10 +15,7 @@ constexpr int kHeads = 8;    // value heads
 constexpr int kQkHeads = 4;  // query and key heads
 constexpr int kWidth = 128;  // of keys and of values
 constexpr int kChunk = 16;   // tokens that are done at once
-constexpr int kRows = 16;    // state rows (of V) of a tile: the height of an mma
-constexpr int kValueWarps = 4;                        // of a CTA
-constexpr int kColumns = kWidth / kValueWarps;        // state columns (of K) of a value warp
-constexpr int kPieces = kColumns / 16;                // of them, as long as the depth of an mma
+constexpr int kRows = 16;    // state rows (of V) of a value warp: the height of an mma tile
 constexpr int kStages = KOPT_STAGES;  // chunk i is in stage i % kStages
 
 static_assert((kStages & (kStages - 1)) == 0 && kStages >= 2, "STAGES must be a power of 2");
@@ -68,31 +65,14 @@ struct Decay {
 constexpr int kPitch = kWidth * 2 + 16;
 constexpr int kSolvedPitch = kChunk * 2 + 16;
 
-/// Who does what in a CTA with so many tiles of rows of the state, and so many key warps.
-///
-/// Value warps come first, one to each of the four schedulers, then read warps, key warps and the
-/// loader. With one tile, read warps take chunks in turn; with four, each has a tile.
-template <int TilesT, int KeyWarpsT>
-struct Shape {
-  static_assert(TilesT == 1 || TilesT == kValueWarps, "a CTA has one tile, or one per value warp");
-  static constexpr int kTiles = TilesT;
-  static constexpr int kKeyWarps = KeyWarpsT;
-  static constexpr int kReadWarps = TilesT == 1 ? 2 : TilesT;
-  static constexpr int kFirstRead = kValueWarps;
-  static constexpr int kFirstKey = kFirstRead + kReadWarps;
-  static constexpr int kLoader = kFirstKey + KeyWarpsT;
-  static constexpr int kWarps = kLoader + 1;
-  static constexpr int kSlices = kWidth / (TilesT * kRows);
-  static constexpr int kHandovers = TilesT == 1 ? 4 : 2;  // chunk i uses number i % kHandovers
-  static constexpr int kValuePitch = TilesT * kRows * 2 + 16;  // bytes from row to row of v
-};
-
 /// One chunk: its tokens, and what the key side makes of them.
-template <class ShapeT>
+template <int ValueWarpsT>
 struct __align__(128) Stage {
+  static constexpr int kValuePitch = ValueWarpsT * kRows * 2 + 16;
+
   uint8_t k[kChunk * kPitch];
   uint8_t q[kChunk * kPitch];
-  uint8_t v[kChunk * ShapeT::kValuePitch];
+  uint8_t v[kChunk * kValuePitch];
   uint8_t solved[kChunk * kSolvedPitch];  // rows of (I + L)^-1 diag(beta), bfloat16
   uint4 mixed[32];                        // tril(D q k^T) scale, as lanes hold an mma operand
   Decay decay[kChunk];
@@ -105,15 +85,14 @@ struct StageBarriers {
   uint64_t loaded;  // tokens are there
   uint64_t solved;  // and decays and the inverse
   uint64_t mixed;
-  uint64_t used;  // by all value warps, and by read warps
+  uint64_t used;  // by all value and read warps
 };
 
-/// From value warps to read warps, as lanes hold mma operands: the state before a chunk, and what
-/// the chunk writes.
-template <class ShapeT>
+/// From a value warp to its read warp, as lanes hold mma operands: the state before a chunk, and
+/// what the chunk writes.
 struct Handover {
-  uint4 state[ShapeT::kTiles][kWidth / 16][32];
-  uint4 update[ShapeT::kTiles][32];
+  uint4 state[8][32];
+  uint4 update[32];
 };
 
 struct HandoverBarriers {
@@ -122,39 +101,34 @@ struct HandoverBarriers {
   uint64_t used;
 };
 
-/// What value warps tell each other; two sets, for a warp may be a chunk ahead.
-template <class ShapeT>
-struct Exchange {
-  float4 partial[ShapeT::kTiles][kValueWarps][2][32];  // S K^T over a warp's columns
-  uint4 written[ShapeT::kTiles][32];                   // U diag(left)
-};
+constexpr int kHandovers = 2;  // chunk i uses number i % 2
 
-template <class ShapeT>
+template <int ValueWarpsT, int KeyWarpsT>
 struct Shared {
-  Stage<ShapeT> stage[kStages];
-  Handover<ShapeT> handover[ShapeT::kHandovers];
-  Exchange<ShapeT> exchange[2];
-  float system[ShapeT::kKeyWarps][kChunk][kChunk + 4];  // L, for the warp's own eyes
+  Stage<ValueWarpsT> stage[kStages];
+  Handover handover[ValueWarpsT][kHandovers];
+  float system[KeyWarpsT][kChunk][kChunk + 4];  // L, for the warp's own eyes
   StageBarriers barriers[kStages];
-  HandoverBarriers handed[ShapeT::kHandovers];
+  HandoverBarriers handed[ValueWarpsT][kHandovers];
 
-  /// By one thread. Loops are not unrolled: a cold call fetches its code from memory, too.
+  /// By one thread.
   __device__ __forceinline__ void init_barriers() {
-    constexpr int kReaders = ShapeT::kTiles;  // of one chunk
-#pragma unroll 1
+    const uint32_t stages = shared_address(barriers);
+#pragma unroll
     for (int i = 0; i < kStages; ++i) {
-      const uint32_t at = shared_address(&barriers[i]);
+      const uint32_t at = stages + i * sizeof(StageBarriers);
       barrier_init(at + offsetof(StageBarriers, loaded), 32);
       barrier_init(at + offsetof(StageBarriers, solved), 1);
       barrier_init(at + offsetof(StageBarriers, mixed), 1);
-      barrier_init(at + offsetof(StageBarriers, used), kValueWarps + kReaders);
+      barrier_init(at + offsetof(StageBarriers, used), 2 * ValueWarpsT);
     }
-#pragma unroll 1
-    for (int i = 0; i < ShapeT::kHandovers; ++i) {
-      const uint32_t at = shared_address(&handed[i]);
-      barrier_init(at + offsetof(HandoverBarriers, state), kValueWarps);
-      barrier_init(at + offsetof(HandoverBarriers, update), kReaders);
-      barrier_init(at + offsetof(HandoverBarriers, used), kReaders);
+    const uint32_t hands = shared_address(handed);
+#pragma unroll
+    for (int i = 0; i < ValueWarpsT * kHandovers; ++i) {
+      const uint32_t at = hands + i * sizeof(HandoverBarriers);
+      barrier_init(at + offsetof(HandoverBarriers, state), 1);
+      barrier_init(at + offsetof(HandoverBarriers, update), 1);
+      barrier_init(at + offsetof(HandoverBarriers, used), 1);
     }
   }
 };

@@ -108,9 +108,4 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
-/// A barrier of the CTA's first four warps.
-__device__ __forceinline__ void sync_value_warps() {
-  asm volatile("bar.sync 1, 128;" ::: "memory");
-}
-
 }  // namespace gdn

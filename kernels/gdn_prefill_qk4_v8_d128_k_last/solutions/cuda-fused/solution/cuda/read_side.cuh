@@ -1,8 +1,9 @@
-// The read side: what queries read of the state, for 16 rows of it.
+// The read side: what queries read of the 16 rows of the state that a value warp owns.
 //
 //     O = (S Q^T) diag(since) scale + U M^T      M = tril(D q k^T) scale, from the key side
 //
-// S before the chunk and U come from the value warps. No chunk waits for this one.
+// S before the chunk and U come from the value warp. It is the longer half of the work on a chunk,
+// and no chunk waits for it.
 #pragma once
 
 #include "problem.cuh"
@@ -10,31 +11,27 @@
 namespace gdn {
 
 /// One read warp.
-template <class ShapeT>
+template <int ValueWarpsT, int KeyWarpsT>
 class ReadSide {
-  static constexpr bool kInTurn = ShapeT::kTiles == 1;
+  using SharedT = Shared<ValueWarpsT, KeyWarpsT>;
+  using StageT = Stage<ValueWarpsT>;
 
  public:
-  __device__ __forceinline__ ReadSide(const Params& p, const Item& item, Shared<ShapeT>& shared,
-                                      int warp)
-      : p_(p), item_(item), shared_(shared), first_(kInTurn ? warp : 0), tile_(kInTurn ? 0 : warp),
-        lane_(threadIdx.x % 32) {}
+  __device__ __forceinline__ ReadSide(const Params& p, const Item& item, SharedT& shared, int warp)
+      : p_(p), item_(item), shared_(shared), warp_(warp), lane_(threadIdx.x % 32) {}
 
   __device__ __forceinline__ void run() {
 #pragma unroll 1
-    for (int chunk = first_; chunk < item_.chunks; chunk += kInTurn ? ShapeT::kReadWarps : 1) {
-      step(chunk);
-    }
+    for (int chunk = 0; chunk < item_.chunks; ++chunk) step(chunk);
   }
 
  private:
   __device__ __forceinline__ void step(int chunk) {
     const int index = chunk % kStages;
-    const Stage<ShapeT>& stage = shared_.stage[index];
+    const StageT& stage = shared_.stage[index];
     const StageBarriers& barriers = shared_.barriers[index];
-    const Handover<ShapeT>& handover = shared_.handover[chunk % ShapeT::kHandovers];
-    const HandoverBarriers& handed = shared_.handed[chunk % ShapeT::kHandovers];
-    const int handed_use = chunk / ShapeT::kHandovers;
+    const Handover& handover = shared_.handover[warp_][chunk % kHandovers];
+    const HandoverBarriers& handed = shared_.handed[warp_][chunk % kHandovers];
 
     await(barriers.loaded, chunk / kStages);
     const uint32_t queries_at = shared_address(stage.q) +
@@ -42,13 +39,13 @@ class ReadSide {
     uint32_t queries[8][4];
 #pragma unroll
     for (int s = 0; s < 8; ++s) load_matrices(queries[s], queries_at + s * 32);
-    await(handed.state, handed_use);
+    await(handed.state, chunk / kHandovers);
     float read[2][4] = {};
     float odd[2][4] = {};
 #pragma unroll
     for (int s = 0; s < 8; s += 2) {
-      const uint4 even_state = handover.state[tile_][s][lane_];
-      const uint4 odd_state = handover.state[tile_][s + 1][lane_];
+      const uint4 even_state = handover.state[s][lane_];
+      const uint4 odd_state = handover.state[s + 1][lane_];
       const uint32_t even_rows[4] = {even_state.x, even_state.y, even_state.z, even_state.w};
       const uint32_t odd_rows[4] = {odd_state.x, odd_state.y, odd_state.z, odd_state.w};
       mma(read[0], even_rows, queries[s][0], queries[s][1]);
@@ -66,8 +63,8 @@ class ReadSide {
 #pragma unroll
       for (int i = 0; i < 4; ++i) read[n][i] = (read[n][i] + odd[n][i]) * since[i % 2];
     }
-    await(handed.update, handed_use);
-    const uint4 update = handover.update[tile_][lane_];
+    await(handed.update, chunk / kHandovers);
+    const uint4 update = handover.update[lane_];
     const uint32_t written[4] = {update.x, update.y, update.z, update.w};
     mma(read[0], written, mixed.x, mixed.y);
     mma(read[1], written, mixed.z, mixed.w);
@@ -81,7 +78,7 @@ class ReadSide {
 
   /// Output of a chunk, by token.
   __device__ __forceinline__ void write(int chunk, const float (&read)[2][4]) const {
-    const int column = item_.first_row + tile_ * kRows + lane_ % 4 * 2;
+    const int column = item_.first_row + warp_ * kRows + lane_ % 4 * 2;
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       const uint32_t low = transpose(pack_bf16(read[n][0], read[n][1]));
@@ -98,9 +95,8 @@ class ReadSide {
 
   const Params& p_;
   const Item& item_;
-  Shared<ShapeT>& shared_;
-  const int first_;  // chunk
-  const int tile_;
+  SharedT& shared_;
+  const int warp_;
   const int lane_;
 };
 
