@@ -5,21 +5,20 @@
 //   absent (zeros); A_log, dt_bias (8) float32; a, b (T, 8) bfloat16; cu_seqlens (N + 1) int64;
 //   scale 0 or absent means 1 / sqrt(128); output (T, 8, 128) bfloat16; new_state as state.
 //
-// Idea. The chain from chunk to chunk is the bound, so it is kept short: chunks of 16 tokens, and
-// the 16 x 128 piece of the state that a value warp owns never leaves its registers. Products are
-// arranged so that what one leaves in a lane is what the next wants there (value_side.cuh). What
-// is not in the chain is done by others: a loader copies tokens to a ring in shared memory
-// (load_side.cuh), key warps make what needs no state, ahead of time: gates, the inverse of a
-// chunk's triangular system, q k^T (key_side.cuh), and a read warp for each value warp makes the
-// output (read_side.cuh). With few sequences a CTA has one value warp, and 64 CTAs share a
-// sequence; each repeats the key side.
+// Idea. The chain from chunk to chunk is the bound, so it is kept short: chunks of 16 tokens, the
+// state in the registers of four value warps, a quarter of the columns each, which meet once a
+// chunk to add up S K^T (with 64 rows, once more to share the update). Products are arranged so
+// that what one leaves in a lane is what the next wants there (value_side.cuh). What is not in the
+// chain is done by others: a loader copies tokens to a ring in shared memory (load_side.cuh), key
+// warps make what needs no state, ahead of time: gates, the inverse of a chunk's triangular
+// system, q k^T (key_side.cuh), and read warps make the output (read_side.cuh). With few sequences
+// a CTA has 16 rows of a state, and 64 CTAs share a sequence; each repeats the key side.
 //
 // Numbers. Operands of products are rounded to bfloat16, sums and the state are float32; the
 // inverse is found by substitution in float32. All exponents are differences of sums of
 // logarithms, later minus earlier, so never positive.
 //
-// Bound. Latency: launch, one trip to memory, about a quarter of a microsecond for 16 tokens of the
-// longest sequence, one store.
+// Bound. Latency: launch, one trip to memory, the chain, one store. Not measured.
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/c_env_api.h>
