@@ -75,17 +75,17 @@ def test_solution_cross_compiles_without_spills(build: Build, name: str, target:
         assert kernel.spill_bytes == 0
 
 
-@pytest.mark.parametrize(("name", "count"), [("cuda", 4), ("cute", 2), ("triton", 1)])
+@pytest.mark.parametrize(("name", "count"), [("cuda", 6), ("cute", 2), ("triton", 1)])
 def test_one_kernel_per_variant(build: Build, name: str, count: int) -> None:
-    """CUDA has two shapes with and without state; the others compile what the axes need."""
+    """CUDA has five shapes and one without state; the others compile what the axes need."""
     assert len(_kernels(build(name, "h200"))) == count
 
 
-@pytest.mark.parametrize("name", ["cuda", "cute"])
-def test_every_setting_of_the_tunables_is_a_valid_shape(name: str) -> None:
+@pytest.mark.parametrize(("name", "large"), [("cuda", "MIDDLE"), ("cute", "LARGE")])
+def test_every_setting_of_the_tunables_is_a_valid_shape(name: str, large: str) -> None:
     """CTAs divide the rows of a head, and a warp has whole passes, whatever a search picks."""
     tunables = read_tunables(SOLUTIONS[name])
-    for size in ("SMALL", "LARGE"):
+    for size in ("SMALL", large):
         for rows in tunables[f"{size}_ROWS_PER_WARP"].values:
             for warps in tunables[f"{size}_WARPS"].values:
                 assert HEAD_SIZE % (rows * warps) == 0

@@ -1,6 +1,6 @@
 // One decode step of the gated delta rule, one kernel, one pass over the state.
 //
-// Target: sm_90a (H200); also builds for sm_100a (B200). Nothing here needs more than sm_80.
+// Target: sm_90a (H200); also builds for sm_100a (B200).
 // Shapes: q, k (B, 1, 4, 128), v (B, 1, 8, 128) bfloat16; state (B, 8, V = 128, K = 128) float32
 //   or absent (zeros); A_log, dt_bias (8) float32; a, b (B, 1, 8) bfloat16; scale 0 or absent
 //   means 1 / sqrt(128); output (B, 1, 8, 128) bfloat16; new_state as state.
@@ -8,15 +8,18 @@
 // Idea. With g and beta the gates of a head and S one row of its state,
 //     delta = beta * (v - g * (k . S)),  S' = g * S + delta * k,
 //     o = scale * (q . S') = scale * (g * (q . S) + (q . k) * delta),
-// so both dot products are taken over the old row, which is read once, stays in registers and is
-// written once. A row is shared by LANES_PER_ROW lanes and each of them holds 128 / LANES_PER_ROW
-// columns: with 8 lanes a reduction takes 3 shuffle steps, every lane of the row ends with the sum
-// (no broadcast), and one 16-byte load of the warp covers four whole 128-byte lines. All loads of
-// a warp are issued before the first use. Gates are computed by every thread while they arrive.
+// so both dot products are taken over the old row, which is read once, stays on the chip and is
+// written once. Sixteen lanes share a row, so that a reduction takes 4 shuffle steps and leaves
+// the sum in every lane that updates the row. All loads of a warp are issued before the first
+// use; the gates are computed while they are on their way.
 //
-// Bound. Memory: 8 * 64 KiB read and as much written per sequence; from 8 sequences on it should
-// run near a copy of the same bytes. Below that the bound is the latency of one launch and one
-// chain: load, dot, shuffles, store. Small batches are cut into more and smaller CTAs for that.
+// One wave. A batch is fastest when all its CTAs run at once: every read of the state is under way
+// before the first write, and no CTA waits for the stores of another to drain. The shape of a CTA
+// therefore grows with the batch, from 16 rows a CTA over 16 and 32 rows a warp in registers to 32
+// rows a warp in registers and shared memory, as long as the multiprocessors hold all of them.
+//
+// Bound. Memory: 8 * 64 KiB read and as much written per sequence. Up to a few sequences it is the
+// latency of one launch and one chain: load, dot, shuffles, store.
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -28,6 +31,8 @@
 #include <initializer_list>
 
 #include "decode_kernel.cuh"
+#include "hybrid_kernel.cuh"
+#include "row_math.cuh"
 #include "tunables.h"
 
 namespace gdn {
@@ -68,16 +73,55 @@ float* f32_of(const TensorView& tensor, const char* name, std::initializer_list<
   return data_of<float>(tensor, name, shape, kDLFloat, 32);
 }
 
-template <int WarpsT, int RowsPerWarpT>
-void launch(const Params& params, int64_t batch, cudaStream_t stream) {
-  const auto blocks =
-      static_cast<unsigned>(batch * kHeads * (kHeadSize / (WarpsT * RowsPerWarpT)));
-  if (params.state != nullptr) {
-    decode_step<WarpsT, RowsPerWarpT, true><<<blocks, WarpsT * 32, 0, stream>>>(params);
+// The last number leaves a thread the registers for its share of the rows (sm_90a, sm_100a).
+using Small = Shape<KOPT_LANES_PER_ROW, KOPT_SMALL_WARPS, KOPT_SMALL_ROWS_PER_WARP, 1>;
+using Middle = Shape<KOPT_LANES_PER_ROW, KOPT_MIDDLE_WARPS, KOPT_MIDDLE_ROWS_PER_WARP,
+                     (KOPT_MIDDLE_ROWS_PER_WARP >= 8 ? 24 : 32) / KOPT_MIDDLE_WARPS>;
+using Rows16 = Shape<16, 2, 16, 8>;
+using Rows32 = Shape<16, 1, 32, 12>;
+using Hybrid = HybridShape<KOPT_LANES_PER_ROW, KOPT_BULK_ROWS>;
+
+/// Whether all CTAs of a shape run at once.
+template <typename ShapeT>
+bool one_wave(int64_t rows, int multiprocessors) {
+  return rows <= int64_t{multiprocessors} * ShapeT::kCtas * ShapeT::kRows;
+}
+
+template <typename ShapeT, bool HasStateT>
+void launch(const Params& params, int64_t rows, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(rows / ShapeT::kRows);
+  decode_step<ShapeT, HasStateT><<<blocks, ShapeT::kWarps * 32, 0, stream>>>(params);
+}
+
+void launch_hybrid(const Params& params, int64_t rows, cudaStream_t stream) {
+  const auto kernel = decode_step_hybrid<KOPT_LANES_PER_ROW, KOPT_BULK_ROWS>;
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                  cudaSharedmemCarveoutMaxShared),
+             "shared memory of decode_step_hybrid");
+  kernel<<<static_cast<unsigned>(rows / Hybrid::kRows), 32, 0, stream>>>(params);
+}
+
+void dispatch(const Params& params, int64_t batch, int device, cudaStream_t stream) {
+  const int64_t rows = batch * kHeads * kHeadSize;
+  int multiprocessors = 0;
+  check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+             "number of multiprocessors");
+  if (params.state == nullptr) {
+    launch<Middle, false>(params, rows, stream);
+  } else if (batch <= KOPT_SMALL_BATCH) {
+    launch<Small, true>(params, rows, stream);
+  } else if (!KOPT_ONE_WAVE || one_wave<Middle>(rows, multiprocessors)) {
+    launch<Middle, true>(params, rows, stream);
+  } else if (one_wave<Rows16>(rows, multiprocessors)) {
+    launch<Rows16, true>(params, rows, stream);
+  } else if (one_wave<Rows32>(rows, multiprocessors)) {
+    launch<Rows32, true>(params, rows, stream);
+  } else if (one_wave<Hybrid>(rows, multiprocessors)) {
+    launch_hybrid(params, rows, stream);
   } else {
-    decode_step<WarpsT, RowsPerWarpT, false><<<blocks, WarpsT * 32, 0, stream>>>(params);
+    launch<Rows16, true>(params, rows, stream);
   }
-  check_cuda(cudaGetLastError(), "launch of decode_step");
+  check_cuda(cudaGetLastError(), "launch of the step");
 }
 
 void run(TensorView q, TensorView k, TensorView v, Optional<TensorView> state, TensorView A_log,
@@ -106,11 +150,7 @@ void run(TensorView q, TensorView k, TensorView v, Optional<TensorView> state, T
   const DLDevice device = q.device();
   const auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
-  if (batch <= KOPT_SMALL_BATCH) {
-    launch<KOPT_SMALL_WARPS, KOPT_SMALL_ROWS_PER_WARP>(params, batch, stream);
-  } else {
-    launch<KOPT_LARGE_WARPS, KOPT_LARGE_ROWS_PER_WARP>(params, batch, stream);
-  }
+  dispatch(params, batch, device.device_id, stream);
 }
 
 }  // namespace
