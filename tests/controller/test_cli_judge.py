@@ -23,7 +23,6 @@ pool = 1
 bench_calls = 4
 blocks_min = 2
 blocks_max = 8
-calls_per_slot = 4
 """
 ONE = ("--workload", "0", "--target", "cpu", "--trials", "1")
 EVALUATION = {
