@@ -1,5 +1,5 @@
 # make round   install and run the main job
-# make test    everything that CI runs
+# make test    everything that CI runs: what may run side by side, then what must be alone
 # make test-slow  the tests that take minutes each
 # make check   lint, types, layers and sizes only
 # make test-gpu  tests that need an NVIDIA GPU
@@ -17,8 +17,11 @@ DEFINITION ?= gdn_decode
 round: $(VENV)/.installed
 	$(BIN)/kopt round --definition $(DEFINITION)
 
+# Both runs are made, and the first one's failure is not lost.
 test: check
-	$(BIN)/python -m pytest -m "not gpu and not slow" --durations=40
+	$(BIN)/python -m pytest -m "not gpu and not slow and not alone" -n 2 --dist loadfile --durations=25; \
+	beside=$$?; \
+	$(BIN)/python -m pytest -m "alone and not gpu and not slow" --durations=25 && exit $$beside
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -518,7 +518,8 @@ def sources(text: str) -> None:
 def programs() -> st.SearchStrategy[str]:
     """Python and C++ in pieces."""
     words = st.sampled_from(WORDS)
-    honest = sorted((CHECKOUT / "kernels").glob("*/solutions/*/solution/*/*"))
+    beside = (CHECKOUT / "kernels").glob("*/solutions/*/solution/*/*")
+    honest = sorted(path for path in beside if path.is_file())  # no __pycache__
     pieces = st.lists(words | TEXT, max_size=40).map(" ".join) | st.lists(words, max_size=60).map(
         "".join
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,11 @@ from kopt_harness.schema import BuildSpec, Definition, Solution, SourceFile
 from kopt_harness.setting import Setting
 
 CHECKOUT = Path(__file__).parents[1]
+
+_IS_BESIDE_OTHERS = "PYTEST_XDIST_WORKER" in os.environ
+if _IS_BESIDE_OTHERS:
+    # More threads than cores wait for each other, and OpenMP's spin.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 HONEST = """
 import torch
@@ -43,12 +49,24 @@ def checkout() -> Path:
 
 
 @pytest.fixture(scope="session")
-def scratch_root(tmp_path_factory: pytest.TempPathFactory) -> Root:
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build cache for tests of what was built: the solutions that ship are compiled once."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if _IS_BESIDE_OTHERS else base) / "builds"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def scratch_root(tmp_path_factory: pytest.TempPathFactory, builds: Path) -> Root:
     """A root with the project's definitions and an archive of its own."""
     folder = tmp_path_factory.mktemp("root")
     for name in ("kernels", "configs"):
         (folder / name).symlink_to(CHECKOUT / name)
-    return Root(folder)
+    root = Root(folder)
+    root.local.mkdir(parents=True)
+    (root.local / "builds").symlink_to(builds)
+    return root
 
 
 @pytest.fixture(scope="session")

@@ -117,6 +117,7 @@ def run(place: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
+@pytest.mark.alone
 def test_a_calibration_stores_the_margin_of_later_comparisons(place: Path, run: Run) -> None:
     """Counts, bounds, floor; and a comparison says that its margin is the floor."""
     kept = place / "kept"

@@ -23,7 +23,6 @@ pool = 1
 bench_calls = 4
 blocks_min = 2
 blocks_max = 8
-calls_per_slot = 4
 """
 ONE = ("--workload", "0", "--target", "cpu", "--trials", "1")
 EVALUATION = {
@@ -177,6 +176,7 @@ def test_bench_without_enough_samples_has_no_number() -> None:
     assert "2 samples" in document["workloads"][0]["reason"]
 
 
+@pytest.mark.alone
 def test_compare_and_its_exit_code(cli: Cli) -> None:
     """Exit 0 whatever was decided, unless the decision is asked for."""
     fast = cli.solution("fast")
@@ -195,6 +195,7 @@ def test_compare_and_its_exit_code(cli: Cli) -> None:
     assert (ran.code, ran.document["decision"]) == (1, "slower")
 
 
+@pytest.mark.alone
 def test_gate(cli: Cli) -> None:
     """Against the incumbent; slower is a negative verdict of a correct solution."""
     slow = cli.solution("slow", then="    import time\n    time.sleep(0.1)\n")

@@ -14,9 +14,18 @@ from kopt_harness.pack import load
 from kopt_harness.schema import Evaluation
 from kopt_harness.setting import Setting
 
-SOLUTIONS = Path(__file__).parent / "solutions"
+HERE = Path(__file__).parent
+SOLUTIONS = HERE / "solutions"
 
 Judged = Callable[..., Evaluation]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is timed, and may raise no flag, is timed alone."""
+    for item in items:
+        timed = {"passes", "passes_simulated"} & set(getattr(item, "fixturenames", ()))
+        if timed and HERE in item.path.parents:
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ import psutil
 import pytest
 from kopt_harness.journal import JournalRecord, read_journal
 
+pytestmark = pytest.mark.alone
+
 CHECKOUT = Path(__file__).parents[2]
 DEFINITION = "gdn_decode_qk4_v8_d128_k_last"
 BATCHES = [1, 1, 4, 4]
@@ -83,15 +85,12 @@ class Scratch(NamedTuple):
 ROUND = ("round", "--definition", "gdn_decode", "--target", "cpu")
 
 
-@pytest.fixture(scope="module")
-def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build cache that the roots of this module share; compiling is not what is tested."""
-    return tmp_path_factory.mktemp("builds")
-
-
 @pytest.fixture
 def scratch(tmp_path: Path, builds: Path) -> Iterator[Scratch]:
-    """A root with one definition, the first incumbent, and no history."""
+    """A root with one definition, the first incumbent, and no history.
+
+    Its build cache is that of other tests: compiling is not what is tested.
+    """
     source = CHECKOUT / "kernels" / DEFINITION
     folder = tmp_path / "kernels" / DEFINITION
     shutil.copytree(source, folder)

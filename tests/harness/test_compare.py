@@ -26,6 +26,8 @@ from kopt_harness.schema import (
 from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 
+pytestmark = pytest.mark.alone
+
 SLOWER_S = 0.1
 OPTIONS = MeasureOptions(trials=1, pool=2, blocks_min=2, blocks_max=6, margin=0.02)
 

@@ -20,6 +20,8 @@ from kopt_harness.schema import (
 from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 
+pytestmark = pytest.mark.alone
+
 SLEEP = "    import time; time.sleep(0.1)\n"
 
 

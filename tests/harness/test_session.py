@@ -17,6 +17,8 @@ from kopt_harness.schema import Definition, Solution, Verdict, Workload
 from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def workloads(catalog: Catalog, gdn_decode: Definition) -> list[Workload]:

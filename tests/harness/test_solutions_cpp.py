@@ -130,9 +130,8 @@ Build = Callable[..., Operator]
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+def build(builds: Path) -> Build:
     """Builds a shipped solution under a named or given setting, once."""
-    store = tmp_path_factory.mktemp("built")
     built: dict[str, Operator] = {}
 
     def get(name: str, setting: str = "default", **tunables: int) -> Operator:
@@ -141,7 +140,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         if key not in built:
             text = (KERNELS / name / "definition.json").read_text()
             solution = pack(FOLDERS[name], tunables=chosen).solution
-            result = build_in_worker(solution, "cpu", store)
+            result = build_in_worker(solution, "cpu", builds)
             assert result.ok, result.log
             assert "warning:" not in result.log, result.log
             entry = load(Path(result.path), solution)

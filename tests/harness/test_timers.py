@@ -11,6 +11,8 @@ from kopt_harness.bench.timers.cpu import MAX_FLUSH_BYTES
 from kopt_harness.errors import NotFoundError, UnavailableError
 from kopt_harness.targets import list_targets
 
+pytestmark = pytest.mark.alone
+
 MS = 1_000_000
 
 

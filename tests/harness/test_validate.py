@@ -19,6 +19,8 @@ from kopt_harness.setting import Setting
 from kopt_harness.sweep import sweep
 from kopt_harness.validate import validate
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def place(tmp_path: Path, setting: Setting, checkout: Path) -> Setting:

@@ -11,6 +11,8 @@ from kopt_harness.lint import lint
 from kopt_harness.schema import Definition, Solution
 from kopt_harness.variants import slowed, twin
 
+pytestmark = pytest.mark.alone
+
 SOURCE = """
 import time
 
