@@ -19,6 +19,9 @@ __all__ = [
 ]
 
 _END_POLL_S = 0.002
+_KNOWN_S = 0.1
+"""How long it is remembered who started a process: no machine gives its number to another one
+so soon, which takes as many new processes as there are numbers."""
 
 
 class Use(NamedTuple):
@@ -144,19 +147,47 @@ def _children_of(pid: int) -> list[int]:
     return found
 
 
+class _Parents(NamedTuple):
+    """Who started whom, as it was seen at one time in one mount of ``/proc``."""
+
+    mount: int
+    """A sandbox and a forked process may see another one."""
+    until_s: float
+    """When all of it has to be read again."""
+    by_pid: dict[int, int]
+
+
+_parents = _Parents(-1, 0.0, {})
+
+
 def _by_parent() -> dict[int, list[int]]:
+    """Every process there is, by who started it.
+
+    Asked for several times in each call of a solution; so those that were there a moment ago,
+    and whose parents are there still, are not read again.
+    """
+    global _parents  # noqa: PLW0603
+    now, mount = time.monotonic(), os.stat("/proc").st_dev  # noqa: PTH116
+    known = _parents
+    if known.mount != mount or now > known.until_s:
+        known = _Parents(mount, now + _KNOWN_S, {})
+    pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208
+    by_pid: dict[int, int] = {}
     found: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208  pathlib is slow to import
-        if name.isdigit():
-            parent = _parent(name)
-            if parent is not None:
-                found.setdefault(parent, []).append(int(name))
+    for pid in sorted(pids):
+        parent = known.by_pid.get(pid)
+        if parent is None or parent not in pids:  # orphans have another one now
+            parent = _parent(pid)
+        if parent is not None:
+            by_pid[pid] = parent
+            found.setdefault(parent, []).append(pid)
+    _parents = known._replace(by_pid=by_pid)
     return found
 
 
-def _parent(name: str) -> int | None:
+def _parent(pid: int) -> int | None:
     try:
-        with open(f"/proc/{name}/stat", "rb") as stream:  # noqa: PTH123
+        with open(f"/proc/{pid}/stat", "rb") as stream:  # noqa: PTH123
             # The name in brackets may contain anything, brackets too.
             return int(stream.read().rpartition(b")")[2].split()[1])
     except (OSError, IndexError, ValueError):
