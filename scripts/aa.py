@@ -70,7 +70,7 @@ def run(setting: Setting, solution: Solution, arguments: argparse.Namespace) -> 
 
     options = setting.options
     parts = [setting.target.name, str(setting.environment["epoch"]), solution.sha256[:12]]
-    parts.append(f"{options.blocks_min}-{options.blocks_max}-{options.budget_s:g}")
+    parts.append(f"{setting.blocks_min}-{options.blocks_max}-{options.budget_s:g}")
     place = catalog.root.local / "calibrations" / f"aa-{'-'.join(parts)}.jsonl"
     with Journal(place) as journal:
         found = calibrate_timing(

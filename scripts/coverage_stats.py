@@ -27,10 +27,10 @@ from kopt_harness.bench.noise_models import MODELS, NoiseModel
 from kopt_harness.bench.sequence import Rule, run_sequence
 from kopt_harness.bench.stats import interval_of
 
-SIZES = ((2, 1), (3, 1), (5, 1), (10, 1), (3, 4), (8, 4), (3, 54))
+SIZES = ((2, 1), (3, 1), (5, 1), (10, 1), (3, 4), (8, 4), (2, 16), (2, 54), (3, 54))
 """Blocks, workloads."""
-RULES = ((1, 16), (4, 16), (12, 8))
-"""Workloads, most blocks."""
+RULES = ((3, 16, 1), (3, 16, 4), (3, 8, 12), (2, 16, 16), (2, 16, 54))
+"""Least and most blocks, workloads."""
 CONFIDENCE = 0.99
 RATIO = 0.9
 
@@ -47,13 +47,12 @@ def missed(model: NoiseModel, blocks: int, workloads: int, trials: int) -> Count
     return found
 
 
-def decided(model: NoiseModel, workloads: int, blocks_max: int, trials: int) -> Counter[str]:
+def decided(model: NoiseModel, rule: Rule, workloads: int, trials: int) -> Counter[str]:
     """Decisions of comparisons of equal solutions."""
     rng = np.random.default_rng(19)
-    rule = Rule(3, blocks_max, CONFIDENCE, 0.0)
     found: Counter[str] = Counter()
     for _ in range(trials):
-        made = model.levels(rng, blocks=blocks_max, workloads=workloads)
+        made = model.levels(rng, blocks=rule.blocks_max, workloads=workloads)
         ended = run_sequence(rule, workloads, lambda w, n, m=made: m[w][:n], quick=True)
         found[ended.look.decision] += 1
     return found
@@ -73,12 +72,13 @@ def rows(trials: int, only: str) -> Iterator[dict[str, Any]]:
                 "below": found["below"],
                 "above": found["above"],
             }
-        for workloads, blocks_max in RULES:
-            found = decided(model, workloads, blocks_max, trials)
+        for blocks_min, blocks_max, workloads in RULES:
+            rule = Rule(blocks_min, blocks_max, CONFIDENCE, 0.0)
+            found = decided(model, rule, workloads, trials)
             yield {
                 "kind": "decisions",
                 "model": name,
-                "size": f"3..{blocks_max} x {workloads}",
+                "size": f"{blocks_min}..{blocks_max} x {workloads}",
                 "faster": found["faster"],
                 "slower": found["slower"],
             }

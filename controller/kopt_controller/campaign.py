@@ -172,7 +172,7 @@ class Campaign(NamedTuple):
             ledger=journal,
             mode=self.manifest.mode,
             promote=promoter.apply,
-            max_candidates=config.max_candidates,
+            max_candidates=config.candidates_on(target.kind),
             search_seed=self.manifest.search_seed,
             public_seed=config.measure.seed,
             rules=config.conditions,

@@ -66,8 +66,8 @@ class RunConfig(Model):
     """``auto`` moves the incumbent, ``ask`` leaves it to a person; null: the agent's own."""
     rounds: int = Field(default=1, ge=1)
     """Rounds of the campaign."""
-    max_candidates: int = Field(default=4, ge=1)
-    """Candidates that a round gates at most."""
+    max_candidates: int | None = Field(default=None, ge=1)
+    """Candidates that a round gates at most. Null: 4; on a CPU 3, where each takes long."""
     gate_workloads: tuple[str, ...] = ("rep",)
     """Selectors of the representative workloads."""
     sweep_workloads: tuple[str, ...] = ("all",)
@@ -82,6 +82,10 @@ class RunConfig(Model):
     """Solution folders or files that the scripted agent proposes, in order."""
     measure: MeasureOptions = MeasureOptions()
     conditions: PromotionRules = PromotionRules()
+
+    def candidates_on(self, kind: str) -> int:
+        """``max_candidates``, resolved for a kind of target."""
+        return self.max_candidates or (3 if kind == "cpu" else 4)
 
 
 def load_config(configs: Path, name: str | None, flags: Mapping[str, Any]) -> RunConfig:

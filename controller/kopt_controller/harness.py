@@ -30,6 +30,13 @@ class Harness(Protocol):
         """Profiles one solution on one workload."""
         ...
 
+    def prepare(self, solutions: Sequence[Solution]) -> None:
+        """Does side by side what needs no device of its own, before any of them is measured.
+
+        What goes wrong with one of them is said when that one is measured.
+        """
+        ...
+
     def gate(
         self,
         candidate: Solution,

@@ -85,6 +85,7 @@ def run_round(world: World, turn: Turn) -> RoundResult:
     world.notify(f"direction {chosen.direction.id}: {len(proposals)} candidates")
 
     # 4. Gate: each candidate on the representatives, against the incumbent.
+    _prepare(world, turn, [proposal.solution for proposal in proposals])
     gates = [_gate(world, turn, proposal.solution) for proposal in proposals]
 
     # 5. Profile and sweep of the best that passed.
@@ -222,8 +223,19 @@ def _stored(solutions: SolutionStore, ref: CandidateRef) -> Solution:
     return solutions.get(ref.sha256).model_copy(update={"name": ref.name})
 
 
+def _prepare(world: World, turn: Turn, candidates: Sequence[Solution]) -> None:
+    """Together, those whose gate is not recorded yet."""
+    waiting = [each for each in candidates if turn.ledger.get(f"{_gate_key(each)}/outcome") is None]
+    if len(waiting) > 1:
+        world.harness().prepare(waiting)
+
+
+def _gate_key(candidate: Solution) -> str:
+    return f"gate/{candidate.sha256[:12]}"
+
+
 def _gate(world: World, turn: Turn, candidate: Solution) -> GateResult:
-    key = f"gate/{candidate.sha256[:12]}"
+    key = _gate_key(candidate)
     workloads = [representative.workload for representative in world.representatives]
 
     def measure() -> dict[str, Any]:

@@ -119,6 +119,9 @@ class SimulatedHarness:
             recorded(ledger, key, lambda: self._profile(solution, workload))
         )
 
+    def prepare(self, solutions: Sequence[Solution]) -> None:
+        """Nothing is built here."""
+
     def gate(
         self,
         candidate: Solution,

@@ -187,7 +187,7 @@ def _conclude(
     timed = [w for w in workloads if all(w.uuid in each.blocks for each in live)]
     recorded = [tuple(each.blocks[w.uuid] for w in timed) for each in live]
     steady = steadied(recorded)
-    rule = Rule(options.blocks_min, options.blocks_max, options.confidence, 0.0)
+    rule = Rule(setting.blocks_min, options.blocks_max, options.confidence, 0.0)
     names = setting.catalog.regimes(setting.catalog.resolve(solution.definition))
     regimes: dict[str, list[int]] = {}
     for place, workload in enumerate(timed):

@@ -123,8 +123,8 @@ class Pair:
     @property
     def rule(self) -> Rule:
         """By which it is decided."""
-        options = self.setting.options
-        return Rule(options.blocks_min, options.blocks_max, options.confidence, self.margin.value)
+        setting, options = self.setting, self.setting.options
+        return Rule(setting.blocks_min, options.blocks_max, options.confidence, self.margin.value)
 
     @property
     def flags(self) -> dict[str, Flag]:
@@ -223,7 +223,7 @@ class Pair:
                 "b": calls.census(self.b.sha256),
             },
             "conditions": {"before": before, "after": after},
-            "disturbed": disturbance(before, after, own=own_processes()),
+            "disturbed": disturbance(before, after, own=own_processes() if uuid else ()),
         }
 
     def _warm_up(self, solution: Solution, workload: Workload) -> int:
@@ -257,7 +257,7 @@ def compare_pair(
     """Measures until the comparison is decided, every workload is full, or time is up."""
     options = pair.setting.options
     started = time.monotonic()
-    wanted = {workload.uuid: options.blocks_min for workload in workloads}
+    wanted = {workload.uuid: pair.setting.blocks_min for workload in workloads}
     look = 0
     with device_lease(pair.setting.device_id):
         while True:

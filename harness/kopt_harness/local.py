@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kopt_harness.ahead import build_ahead
 from kopt_harness.catalog import Catalog
 from kopt_harness.evaluate import build, solution_ref
 from kopt_harness.gate import gate
@@ -62,6 +63,11 @@ class LocalHarness:
             record = self._profile(solution, workload).model_dump(mode="json")
             ledger.put(key, record)
         return Profile.model_validate(record)
+
+    def prepare(self, solutions: Sequence[Solution]) -> None:
+        """Builds them side by side."""
+        self._notify(f"build: {', '.join(solution.name for solution in solutions)}")
+        build_ahead(self._setting, solutions)
 
     def gate(
         self,
@@ -167,10 +173,11 @@ class LocalHarness:
     def _profiled_call(self, solution: Solution, workload: Workload) -> dict[str, Any]:
         session = self._session(solution)
         built = build(self._setting, solution)
-        session.bind(workload)
         if solution.sha256 not in self._profiled:
             # Its timer may be recording, and would leave nothing to a profiler.
             session.discard(solution.sha256)
+            session.start(solution, built.path)  # it loads PyTorch while the judge does
+        session.bind(workload)
         session.open(solution, built.path)
         self._profiled.add(solution.sha256)
         number = session.sets(next(iter(session.generators)), 1, reference=False)[0]

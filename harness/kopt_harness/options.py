@@ -30,8 +30,9 @@ class MeasureOptions(Model):
     """Timed calls of one solution alone (``bench``)."""
     calls_per_slot: int | None = Field(default=None, ge=1)
     """Timed calls in each of the four slots of an ABBA block; null: the target kind's own."""
-    blocks_min: int = Field(default=3, ge=2)
-    """Blocks of each workload before a decision."""
+    blocks_min: int | None = Field(default=None, ge=2)
+    """Blocks of each workload before a decision. Null: 3; in a sweep of many workloads on a CPU,
+    where a block takes long and the workloads bear each other out, 2."""
     blocks_max: int = Field(default=16, ge=2)
     """Blocks of one workload at most."""
     confidence: float = Field(default=0.99, gt=0.5, lt=1)

@@ -22,6 +22,7 @@ from kopt_harness.targets import Target, get_target, require_present
 __all__ = ["Setting"]
 
 _PACKAGES = ("torch", "triton", "apache-tvm-ffi", "nvidia-cutlass-dsl", "cupti-python", "numpy")
+_BLOCKS_MIN = 3
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -58,6 +59,11 @@ class Setting:
         return self.options.calls_per_slot or self.target.calls_per_slot
 
     @property
+    def blocks_min(self) -> int:
+        """Blocks of each workload before the data is looked at."""
+        return self.options.blocks_min or _BLOCKS_MIN
+
+    @property
     def device_id(self) -> str:
         """GPU UUID, ``cpu`` or ``simulated``: what a lease is taken on."""
         return self.target.present().uuid or self.target.kind
@@ -83,6 +89,7 @@ class Setting:
         """By what an answer of a definition is judged here, resolved: for the result."""
         options = self.options.model_dump(mode="json")
         chosen = {"timer": self.timer, "calls_per_slot": self.calls_per_slot}
+        chosen["blocks_min"] = self.blocks_min
         return {
             "contest": definition.kopt.contest.model_dump(mode="json"),
             "strict": {

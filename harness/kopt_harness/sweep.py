@@ -35,6 +35,10 @@ from kopt_harness.timings import with_pair
 
 __all__ = ["admitted_workers", "sweep"]
 
+MANY_WORKLOADS = 16
+"""So many give an interval degrees of freedom enough with two blocks each."""
+MANY_BLOCKS_MIN = 2
+"""Blocks of each of them before the first look; docs/measurement.md has the error that results."""
 _WORKER_BYTES = 1 << 30
 """Resident memory of a judge and a candidate beside their tensors, estimated."""
 
@@ -62,7 +66,7 @@ def sweep(
         progress: called after each checked workload.
         distinct_inputs: input sets over all workloads at least, whatever ``trials`` says.
     """
-    setting = _with_trials(setting, -(-distinct_inputs // max(1, len(workloads))))
+    setting = _for_sweep(setting, workloads, distinct_inputs)
     definition = setting.catalog.resolve(candidate.definition)
     baselines = find_baselines(setting, definition)
     own = session is None
@@ -130,12 +134,18 @@ def admitted_workers(setting: Setting, workloads: Sequence[Workload], solution: 
     return max(1, min(setting.options.workers, free // each, len(workloads)))
 
 
-def _with_trials(setting: Setting, least: int) -> Setting:
-    """The setting with at least so many input sets a workload."""
-    trials = max(setting.options.trials, least)
-    return dataclasses.replace(
-        setting, options=setting.options.model_copy(update={"trials": trials})
-    )
+def _for_sweep(setting: Setting, workloads: Sequence[Workload], distinct_inputs: int) -> Setting:
+    """The setting with enough input sets a workload, and no more blocks than many need."""
+    options = setting.options
+    least = -(-distinct_inputs // max(1, len(workloads)))
+    chosen = {"trials": max(options.trials, least)}
+    if (
+        options.blocks_min is None
+        and setting.target.kind == "cpu"
+        and len(workloads) >= MANY_WORKLOADS
+    ):
+        chosen["blocks_min"] = MANY_BLOCKS_MIN
+    return dataclasses.replace(setting, options=options.model_copy(update=chosen))
 
 
 def _visit(pair: Pair, workloads: Sequence[Workload], progress: Progress | None) -> Evaluation:
@@ -161,7 +171,7 @@ def _visit(pair: Pair, workloads: Sequence[Workload], progress: Progress | None)
             if verdicts.count(Verdict.CRASH) + verdicts.count(Verdict.TIMEOUT) >= MAX_DEATHS:
                 break
             if set(verdicts) == {Verdict.PASS} and pair.failure is None:
-                pair.measure(workload, setting.options.blocks_min)
+                pair.measure(workload, setting.blocks_min)
     isolation = in_force(pair.ledger, candidate, pair.session)
     evaluation = conclude(setting, candidate, results, isolation=isolation)
     return with_pair(evaluation, pair)

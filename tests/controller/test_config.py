@@ -21,6 +21,13 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> N
     assert config.measure.seed is None
 
 
+def test_a_round_on_a_cpu_gates_one_candidate_less(tmp_path: Path) -> None:
+    """Unless somebody says how many."""
+    for given, cpu, gpu in ((None, 3, 4), (7, 7, 7)):
+        config = load_config(tmp_path, None, {"max_candidates": given})
+        assert (config.candidates_on("cpu"), config.candidates_on("cuda")) == (cpu, gpu)
+
+
 def test_without_a_name_default_is_used_where_it_exists(tmp_path: Path) -> None:
     """A checkout's own default; nothing but the code's defaults elsewhere."""
     assert load_config(tmp_path, None, {}) == RunConfig()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from kopt_controller.simulated import SimulatedHarness
 from kopt_harness.archive import Run
 from kopt_harness.errors import InfraError, InterruptedRunError, NotFoundError, UsageError
 from kopt_harness.journal import Journal, read_journal
+from kopt_harness.schema import Solution
 
 Toy = Any
 """The fixture's type lives in conftest.py, which cannot be imported."""
@@ -202,6 +204,37 @@ def test_a_failing_machine_says_how_to_go_on(toy: Toy) -> None:
         campaign.execute()
     assert "restart the machine" in caught.value.hint
     assert f"kopt resume {campaign.run.id}" in caught.value.hint
+
+
+def test_candidates_are_prepared_together_once(toy: Toy) -> None:
+    """All whose gate is still to come, before the first of them; none whose gate is recorded."""
+    prepared: list[list[str]] = []
+    gated: list[str] = []
+
+    class Watched(SimulatedHarness):
+        stop = True
+
+        def prepare(self, solutions: Sequence[Solution]) -> None:
+            prepared.append([solution.name for solution in solutions])
+            gated.clear()
+
+        def gate(self, candidate: Solution, *others: Any) -> Any:
+            if self.stop and prepared and len(gated) == 1:
+                raise InfraError("the driver is gone")
+            gated.append(candidate.name)
+            return super().gate(candidate, *others)
+
+    harness = Watched("cpu", toy.device)
+    campaign = toy.campaign(rounds=2, max_candidates=4)
+    campaign = campaign._replace(make_harness=lambda *_: harness)
+    with pytest.raises(InfraError):
+        campaign.execute()
+    harness.stop = False
+    last = campaign.execute().rounds[-1]
+    names = [candidate.name for candidate in last.candidates]
+    assert len(names) == 4
+    assert prepared == [names, names[1:]]
+    assert gated == names[1:]
 
 
 def test_two_processes_cannot_run_one_run(toy: Toy) -> None:

@@ -384,6 +384,13 @@ def test_sampling_takes_what_makes_up_the_variance_and_is_not_full() -> None:
     assert rule.uncertain(part) == [1]
 
 
+def test_two_blocks_choose_nothing() -> None:
+    """Who has fewer than three gets one more, however quiet by chance; not beyond the most."""
+    noisy, quiet, known = of_logs([0.3, -0.3]), of_logs([0.0, 0.0]), of_logs([0.4, -0.4, 0.0])
+    assert Rule(2, 5, 0.99, 0.0).uncertain([noisy, known, quiet]) == [0, 2]
+    assert Rule(2, 2, 0.99, 0.0).uncertain([noisy, quiet]) == []
+
+
 def test_the_first_order_is_drawn() -> None:
     """Nobody can know whose call comes first."""
     first = {next_order([]) for _ in range(64)}
@@ -402,6 +409,15 @@ def test_suspicious_workloads_are_those_that_may_be_slower() -> None:
     equal = of_logs([0.01, -0.01, 0.0])
     full = of_logs([0.03, 0.05, 0.02, 0.06, 0.05])
     assert rule.suspicious([equal, maybe, slower, full]) == [1]
+
+
+def test_two_blocks_that_look_slower_are_looked_into() -> None:
+    """A tail from two blocks is long: what three would have shown must not stay unseen."""
+    rule = Rule(2, 5, 0.99, 0.02)
+    looks_slower, looks_slower_still = of_logs([0.01, 0.035]), of_logs([0.01, 0.035, 0.0225])
+    looks_equal = of_logs([0.01, 0.03])
+    assert rule.suspicious([looks_slower, looks_slower_still, looks_equal]) == [0]
+    assert Rule(2, 2, 0.99, 0.02).suspicious([looks_slower]) == []
 
 
 @pytest.mark.parametrize(("p", "looked_into"), [(0.045, True), (0.057, False)])

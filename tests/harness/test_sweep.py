@@ -98,6 +98,35 @@ def test_many_workers_end_when_the_queue_is_empty(
         assert ledger.completed() == units
 
 
+@pytest.mark.parametrize(
+    ("count", "blocks_min", "taken"), [(16, None, 2), (15, None, 3), (16, 4, 4)]
+)
+def test_many_workloads_are_looked_at_after_two_blocks(
+    catalog, quick, make_solution, honest, count: int, blocks_min: int | None, taken: int
+) -> None:
+    """Few after three, and all after as many as were asked for; what is clear then is decided."""
+    options = OPTIONS.model_copy(update={"blocks_min": blocks_min, "blocks_max": 4})
+    setting = Setting(catalog, quick.target, options)
+    a, b = make_solution(honest, name="a"), make_solution(honest + "\n# b\n", name="b")
+    every = catalog.workloads(catalog.resolve("gdn_decode"))[:count]
+    checked = DictLedger()
+    row = evaluate(quick, b, every[:1], checked, stress_sets=0).workloads[0]
+    ledger = DictLedger()
+    for workload in every:
+        copy = row.model_copy(update={"uuid": workload.uuid, "axes": workload.axes})
+        key = checked.completed()[0].replace(row.uuid, workload.uuid)
+        ledger.put(key, copy.model_dump(mode="json"))
+        for number in range(4):
+            times = {"a_ns": [200_000 + number, 200_000], "b_ns": [100_000, 100_000 + number]}
+            key = f"block/{a.sha256[:12]}-{b.sha256[:12]}/{workload.uuid}/{number}"
+            ledger.put(key, times | {"flags": [], "flush_bytes": 0, "order": "abba"})
+    result = sweep(setting, b, a, every, ledger)
+    assert result.complete
+    assert result.comparison is not None
+    assert result.comparison.decision == "faster"
+    assert {row.n for row in result.comparison.workloads} == {taken}
+
+
 def test_one_wrong_workload_fails_the_sweep_and_ends_timing(
     quick, workloads, make_solution, honest
 ) -> None:

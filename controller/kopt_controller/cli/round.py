@@ -31,6 +31,15 @@ DefinitionOption = Annotated[
 RoundsOption = Annotated[
     int | None, typer.Option("--rounds", metavar="N", min=1, help="Rounds; default: 1.")
 ]
+CandidatesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--candidates",
+        metavar="N",
+        min=1,
+        help="Candidates that a round gates at most; default: 4, on a CPU 3.",
+    ),
+]
 AgentOption = Annotated[
     str | None,
     typer.Option("--agent", metavar="A", help="Who proposes candidates; default: knobs."),
@@ -68,6 +77,7 @@ def round_(  # typer passes options by name
     ctx: typer.Context,
     definition: DefinitionOption,
     rounds: RoundsOption = None,
+    candidates: CandidatesOption = None,
     agent: AgentOption = None,
     target: TargetOption = None,
     promotion: PromotionOption = None,
@@ -92,6 +102,7 @@ def round_(  # typer passes options by name
     selectors = [part.strip() for value in workload or () for part in value.split(",")]
     flags = {
         "rounds": rounds,
+        "max_candidates": candidates,
         "agent": agent,
         "target": target,
         "promotion": promotion,

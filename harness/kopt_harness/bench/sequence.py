@@ -32,6 +32,9 @@ _MOST = 0.8
 """Of the variance, that further blocks are to lower."""
 _LEAST_GAIN = 0.1
 """Share of the variance that can still be lowered, below which another look is not worth it."""
+_TELLING_BLOCKS = 3
+"""Fewer say so little of a workload's variance that choosing by it would prefer those that are
+noisy by chance, and leave those that are quiet by chance as they are."""
 _SUSPICIOUS = 0.05
 """A workload that may be slower with this probability of error is looked into."""
 
@@ -99,8 +102,13 @@ class Rule(NamedTuple):
     def uncertain(self, workloads: Sequence[Levels]) -> list[int]:
         """Positions of the workloads that make up most of the variance and are not full.
 
-        None where what is left to gain is small: another look would cost more than it tells.
+        All that have fewer than three blocks, before anything is chosen. None where what is left
+        to gain is small: another look would cost more than it tells.
         """
+        enough = min(_TELLING_BLOCKS, self.blocks_max)
+        few = [position for position, each in enumerate(workloads) if len(each) < enough]
+        if few:
+            return few
         shares = spread(workloads)
         ranked = sorted(range(len(shares)), key=lambda position: -shares[position])
         gathered, reducible, chosen = 0.0, 0.0, []
@@ -114,14 +122,21 @@ class Rule(NamedTuple):
         return chosen if reducible >= _LEAST_GAIN * sum(shares) else []
 
     def suspicious(self, workloads: Sequence[Levels]) -> list[int]:
-        """Workloads on which B may be slower, undecided, that are not full."""
-        found = self.regressions(workloads)
+        """Workloads on which B may be slower, undecided, that are not full.
+
+        Of those that have fewer than three blocks all on which it looks slower by the margin.
+        """
+        counts = [len(each) for each in workloads]
+        looks_slower = 1 / (1 - self.margin)
         return [
             position
-            for position, each in enumerate(found)
-            if each.plain_p < _SUSPICIOUS
-            and not each.slower
-            and len(workloads[position]) < self.blocks_max
+            for position, each in enumerate(self.regressions(workloads))
+            if not each.slower
+            and counts[position] < self.blocks_max
+            and (
+                each.plain_p < _SUSPICIOUS
+                or (counts[position] < _TELLING_BLOCKS and each.ratio > looks_slower)
+            )
         ]
 
     def regressions(self, workloads: Sequence[Levels]) -> list[Regression]:

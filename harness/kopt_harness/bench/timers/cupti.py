@@ -97,8 +97,9 @@ class CuptiTimer:
         except MissingMarkerError as error:
             # Recording was on when the call began, and nothing was dropped.
             return Sample(0, {"launches": 0, "host_ns": host_ns, "tampered": error.message})
-        compiled = self._compilations.stop()
-        details = census.details(self._flushes.beside()) | ({"compiled": compiled} if compiled else {})
+        details = census.details(self._flushes.beside())
+        if compiled := self._compilations.stop():
+            details["compiled"] = compiled
         return Sample(census.span_ns, details)
 
     def _record(self) -> None:
