@@ -4,6 +4,7 @@ What a sweep has found may rest on something that only that session had: a build
 the cache, a warm process, addresses that happened to fit. Here nothing of it is left. The
 candidate is built from its archived bytes where nothing was built before, and new processes
 check and time it against the incumbent on representative workloads, with inputs of new seeds.
+On a GPU its times are then held against those of a profiler outside of its process.
 """
 
 from __future__ import annotations
@@ -13,12 +14,21 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from kopt_harness.archive import Archive
+from kopt_harness.confirm import confirm
 from kopt_harness.evaluate import build
 from kopt_harness.gate import gate
-from kopt_harness.ledger import Ledger
-from kopt_harness.schema import Solution, Validation, Workload
+from kopt_harness.ledger import Ledger, recorded
+from kopt_harness.schema import (
+    BuildResult,
+    Confirmation,
+    GateResult,
+    Solution,
+    Validation,
+    Workload,
+)
 from kopt_harness.setting import Setting
 
 __all__ = ["validate"]
@@ -50,8 +60,32 @@ def validate(
     with _empty_cache(setting) as clean:
         built = build(clean, archived)
         result = gate(clean, archived, incumbent, workloads, ledger) if built.ok else None
+        confirmation = None
+        if result is not None and result.passed:
+            confirmation = _confirmed(clean, archived, built, result, ledger)
     kept = {"path": "", "log": "" if built.ok else built.log}
-    return Validation(built=built.model_copy(update=kept), gate=result)
+    return Validation(built=built.model_copy(update=kept), gate=result, confirmation=confirmation)
+
+
+def _confirmed(
+    setting: Setting,
+    solution: Solution,
+    built: BuildResult,
+    gated: GateResult,
+    ledger: Ledger,
+) -> Confirmation:
+    """On the workloads of the gate; one ledger unit."""
+    rows = () if gated.comparison is None else gated.comparison.workloads
+    claimed_us = {row.uuid: row.b_median_us for row in rows if row.b_median_us is not None}
+    every = setting.catalog.workloads(setting.catalog.resolve(solution.definition))
+    workloads = [workload for workload in every if workload.uuid in claimed_us]
+
+    def measure() -> dict[str, Any]:
+        found = confirm(setting, solution, built, workloads, claimed_us=claimed_us)
+        return found.model_dump(mode="json")
+
+    key = f"confirmation/{solution.sha256[:12]}"
+    return Confirmation.model_validate(recorded(ledger, key, measure))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from .compare import (
     Validation,
     WorkloadComparison,
 )
+from .confirm import Confirmation, ConfirmationOutcome, ConfirmedWorkload
 from .definition import (
     ITEM_BYTES,
     Axis,
@@ -57,6 +58,9 @@ __all__ = [
     "CacheState",
     "Comparison",
     "ComparisonDecision",
+    "Confirmation",
+    "ConfirmationOutcome",
+    "ConfirmedWorkload",
     "ContestTolerance",
     "DType",
     "Definition",
