@@ -32,6 +32,7 @@ from kopt_harness.schema import (
     BuildResult,
     Confirmation,
     ConfirmedWorkload,
+    RowOutcome,
     Solution,
     Workload,
 )
@@ -165,7 +166,8 @@ def weigh(
     found = median(_total_ns(call, bias) for call in calls)
     in_order = median(_longest_stream_ns(call, bias) for call in calls)
     allowed = max(SHARE * found, SLACK_NS)
-    outcome, detail = "agreed", ""
+    outcome: RowOutcome = "agreed"
+    detail = ""
     if busy and not count:
         outcome, detail = "unconfirmed", "it launches no kernel, and nothing else is reported"
     elif abs(kernels_ns - found) > allowed:
@@ -186,7 +188,7 @@ def weigh(
         external_us=found / 1e3,
         external_raw_us=raw / 1e3,
         allowed_us=allowed / 1e3,
-        outcome=outcome,  # type: ignore[arg-type]
+        outcome=outcome,
         detail=detail,
     )
 

@@ -1,7 +1,8 @@
 """Holds claimed times against what a solution's process cannot change: pure logic.
 
-A claim is doubted by the orchestrator's clock, by the time that moving the bytes takes, by
-the calls with moved pointers, and by the launches of calls that were not timed. One witness
+A claim is doubted by the orchestrator's clock, around each call and around many of them back to
+back, by the time that moving the bytes takes, by the calls with moved pointers, and by the
+launches of calls that were not timed. One witness
 makes a flag; where clock and bytes agree that a time is impossible, it is tampering.
 """
 
@@ -9,12 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from kopt_harness.bench.timers.census import lacking
 from kopt_harness.schema import Flag, Reason
 
 __all__ = [
+    "BATCH_TRIES",
     "FLOOR_TOLERANCE",
+    "Batch",
+    "batch_calls",
+    "batch_disagrees",
     "below_floor",
     "content_bound",
     "impossible_time",
@@ -34,6 +40,83 @@ POINTER_SLACK_NS = 20_000
 """Beside the factor: jitter of short calls."""
 POINTER_SLACK_CPU_NS = 1_000_000
 """Wall time of a busy machine."""
+BATCH_TRIES = 3
+"""Batches of which the quickest counts: a busy machine delays all calls, but not every time."""
+BATCH_NS = 20_000_000
+"""What a batch should take by the claims."""
+MAX_BATCH_CALLS = 1000
+MAX_BATCH_LAUNCHES = 1000
+"""Beyond, the recorder of a device would hand over its records while the batch runs."""
+LONG_CALL_NS = 500_000_000
+"""Calls that take longer than this are not repeated for a batch."""
+BATCH_FIXED_NS = 3_000_000
+"""Once a batch: messages, binding tensors, fingerprints, the last wait."""
+HOST_TRUST_NS = 1_000_000
+"""So much host time a call is believed at most, whatever a solution claims to need."""
+HOST_FACTOR = 1.5
+HOST_SLACK_NS = 20_000
+"""Launching is slower on a busy machine than it was in the timed calls."""
+BATCH_SHARE = 0.25
+"""Of the claim; on a CPU of the measured time twice as much, as for single calls."""
+BATCH_SLACK_CPU_NS = 300_000
+
+
+class Batch(NamedTuple):
+    """Calls without anything between them, by the orchestrator's clock."""
+
+    calls: int
+    wall_ns: int
+
+    @property
+    def mean_ns(self) -> float:
+        """At least what a call takes on a warm device, plus what nobody can hide of the host."""
+        return max(0.0, self.wall_ns - BATCH_FIXED_NS) / self.calls
+
+
+def batch_calls(claim_ns: float, host_ns: float, launches: int) -> int:
+    """How many calls make a batch that is long against what its clock cannot see; 0 for none.
+
+    Args:
+        claim_ns: of a call.
+        host_ns: what the call is said to take on the host.
+        launches: of a call.
+    """
+    if claim_ns > LONG_CALL_NS:
+        return 0
+    each_ns = max(1.0, claim_ns, min(host_ns, HOST_TRUST_NS))
+    most = min(MAX_BATCH_CALLS, MAX_BATCH_LAUNCHES // max(1, launches))
+    return max(2, min(most, -(-BATCH_NS // int(each_ns))))
+
+
+def batch_disagrees(
+    claims_ns: Sequence[int], hosts_ns: Sequence[int], batches: Sequence[Batch], *, timer: str
+) -> Flag | None:
+    """Whether calls back to back take longer than claims and their host time allow.
+
+    The mean of a batch bounds the time of a warm call from above: the device works while the
+    host launches the next one, so that a call takes about the longer of the two, and never more
+    than their sum.
+
+    Args:
+        claims_ns: of timed calls.
+        hosts_ns: what the same calls are said to take on the host; empty where it is in the claim.
+        batches: by the orchestrator's clock; the quickest counts.
+        timer: ``cpu`` has no host time beside the claim.
+    """
+    if not claims_ns or not batches:
+        return None
+    claim, best = median(claims_ns), min(batches, key=lambda batch: batch.mean_ns)
+    mean = best.mean_ns
+    if timer == "cpu":
+        allowed = max(BATCH_SLACK_CPU_NS, 2 * BATCH_SHARE * mean)
+    else:
+        host = min(median(hosts_ns) if hosts_ns else 0.0, HOST_TRUST_NS)
+        allowed = BATCH_SHARE * claim + HOST_FACTOR * host + HOST_SLACK_NS
+    if mean - claim <= allowed:
+        return None
+    detail = f"the candidate claims {claim / 1e3:.1f} us; of {best.calls} calls back to back each "
+    detail += f"took {mean / 1e3:.1f} us by the wall clock"
+    return Flag(code="batch-disagrees", detail=detail)
 
 
 def wall_disagrees(claims_ns: Sequence[int], walls_ns: Sequence[int], *, timer: str) -> Flag | None:

@@ -17,7 +17,7 @@ from .compare import (
     Validation,
     WorkloadComparison,
 )
-from .confirm import Confirmation, ConfirmationOutcome, ConfirmedWorkload
+from .confirm import Confirmation, ConfirmationOutcome, ConfirmedWorkload, RowOutcome
 from .definition import (
     ITEM_BYTES,
     Axis,
@@ -77,6 +77,7 @@ __all__ = [
     "Profile",
     "ProfiledKernel",
     "Reason",
+    "RowOutcome",
     "SecondaryRatios",
     "Solution",
     "SolutionRef",

@@ -8,6 +8,7 @@ from ._base import Model
 from .verdict import Flag
 
 ConfirmationOutcome = Literal["agreed", "disagreed", "unconfirmed", "not-needed"]
+RowOutcome = Literal["agreed", "disagreed", "unconfirmed"]
 
 
 class ConfirmedWorkload(Model):
@@ -27,7 +28,7 @@ class ConfirmedWorkload(Model):
     """As it was reported."""
     allowed_us: float
     """How far claim and profiler may lie apart."""
-    outcome: Literal["agreed", "disagreed", "unconfirmed"]
+    outcome: RowOutcome
     detail: str = ""
     """Why it is not ``agreed``."""
 
