@@ -40,13 +40,11 @@ from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 from kopt_harness.worker.spawn import Observer
 
-__all__ = ["Claim", "bias_ns", "confirm", "weigh"]
+__all__ = ["Bias", "Claim", "bias_of", "confirm", "weigh"]
 
 SHARE = 0.10
 SLACK_NS = 500.0
 """Claim and profiler agree within the larger of this and that share."""
-MAX_BIAS_NS = 1_500.0
-"""Of a kernel. On an H200 ncu reports 0.4 to 1.1 us more than CUPTI."""
 CALLS = 5
 WARM_CALLS = 2
 OTHERS = 2
@@ -65,6 +63,15 @@ class Claim(NamedTuple):
     busy_ns: int
     """Kernels, copies and fills."""
     kernels_ns: int
+
+
+class Bias(NamedTuple):
+    """What the profiler adds to the time of each kernel."""
+
+    least_ns: float
+    """Measured on kernels of the evaluator."""
+    most_ns: float
+    """As far as any kernel was seen to be changed by it."""
 
 
 class _Observed(NamedTuple):
@@ -115,7 +122,7 @@ def confirm(
             return Confirmation(outcome="unconfirmed", reason=reason, **told)
         except KoptError as error:
             return Confirmation(outcome="unconfirmed", reason=error.message, **told)
-    bias = bias_ns(own_ns, seen.own)
+    bias = bias_of(own_ns, seen.own, external.max_bias_ns)
     promised = claimed_us or {}
     rows = [
         weigh(w, claims[w.uuid], seen.by_workload[w.uuid], bias, promised.get(w.uuid))
@@ -124,26 +131,27 @@ def confirm(
     return _concluded(rows, bias, seen.isolation, told)
 
 
-def bias_ns(own_ns: Sequence[int], own: Sequence[Sequence[Launch]]) -> float:
+def bias_of(own_ns: Sequence[int], own: Sequence[Sequence[Launch]], max_bias_ns: float) -> Bias:
     """What the profiler adds to each kernel.
 
     Args:
         own_ns: kernels of the evaluator in one call, by the candidate's timer, before any code
             of the candidate was there.
         own: the same calls under the profiler, the marker first.
+        max_bias_ns: the profiler's own.
     """
     if not own_ns or not own:
-        return 0.0
+        return Bias(0.0, max_bias_ns)
     kernels = median(len(call) - 1 for call in own)
     added = median(_total_ns(call) for call in own) - median(own_ns)
-    return min(max(0.0, added / max(1, kernels)), MAX_BIAS_NS)
+    return Bias(min(max(0.0, added / max(1, kernels)), max_bias_ns), max_bias_ns)
 
 
 def weigh(
     workload: Workload,
     claims: Sequence[Claim],
     calls: Sequence[Sequence[Launch]],
-    bias: float,
+    bias: Bias,
     promised_us: float | None,
 ) -> ConfirmedWorkload:
     """Claims and profiler on one workload.
@@ -152,7 +160,7 @@ def weigh(
         workload: which.
         claims: of calls by the candidate's timer.
         calls: other calls under the profiler, the marker first.
-        bias: of the profiler, a kernel.
+        bias: of the profiler.
         promised_us: median span of an earlier comparison; None where there is none.
     """
     own_span = median(claim.span_ns for claim in claims)
@@ -163,17 +171,18 @@ def weigh(
     )
     count = int(median(len(call) - 1 for call in calls))
     raw = median(_total_ns(call) for call in calls)
-    found = median(_total_ns(call, bias) for call in calls)
-    in_order = median(_longest_stream_ns(call, bias) for call in calls)
-    allowed = max(SHARE * found, SLACK_NS)
+    low, high = (median(_total_ns(call, each) for call in calls) for each in reversed(bias))
+    in_order = median(_longest_stream_ns(call, bias.most_ns) for call in calls)
+    nearest = min(max(kernels_ns, low), high)
+    allowed = _allowed_ns(nearest)
     outcome: RowOutcome = "agreed"
     detail = ""
     if busy and not count:
         outcome, detail = "unconfirmed", "it launches no kernel, and nothing else is reported"
-    elif abs(kernels_ns - found) > allowed:
+    elif abs(kernels_ns - nearest) > allowed:
         outcome = "disagreed"
-        detail = f"kernels take {found / 1e3:.2f} us, {kernels_ns / 1e3:.2f} us are claimed"
-    elif span < in_order - allowed:
+        detail = f"kernels take {nearest / 1e3:.2f} us, {kernels_ns / 1e3:.2f} us are claimed"
+    elif span < in_order - _allowed_ns(in_order):
         overlaps = busy - own_span > allowed
         outcome = "unconfirmed" if overlaps else "disagreed"
         detail = f"kernels of one stream take {in_order / 1e3:.2f} us, a span of "
@@ -185,7 +194,7 @@ def weigh(
         kernels=count,
         claimed_span_us=span / 1e3,
         claimed_busy_us=kernels_ns / 1e3,
-        external_us=found / 1e3,
+        external_us=nearest / 1e3,
         external_raw_us=raw / 1e3,
         allowed_us=allowed / 1e3,
         outcome=outcome,
@@ -193,9 +202,13 @@ def weigh(
     )
 
 
+def _allowed_ns(ns: float) -> float:
+    return max(SHARE * ns, SLACK_NS)
+
+
 def _concluded(
     rows: Sequence[ConfirmedWorkload],
-    bias: float,
+    bias: Bias,
     isolation: Mapping[str, object],
     told: Mapping[str, str],
 ) -> Confirmation:
@@ -211,7 +224,7 @@ def _concluded(
     return Confirmation(
         outcome=bad[0].outcome if bad else "agreed",
         reason=reason,
-        bias_us=bias / 1e3,
+        bias_us=(bias.least_ns / 1e3, bias.most_ns / 1e3),
         workloads=tuple(rows),
         isolation=dict(isolation),
         **told,

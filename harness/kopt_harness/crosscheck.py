@@ -45,17 +45,17 @@ BATCH_TRIES = 3
 BATCH_NS = 20_000_000
 """What a batch should take by the claims."""
 MAX_BATCH_CALLS = 1000
-MAX_BATCH_LAUNCHES = 1000
-"""Beyond, the recorder of a device would hand over its records while the batch runs."""
+MAX_BATCH_LAUNCHES = 500
+"""Beyond, launching would wait for a full queue, and the recorder of a device hand over its
+records while the batch runs."""
 LONG_CALL_NS = 500_000_000
 """Calls that take longer than this are not repeated for a batch."""
-BATCH_FIXED_NS = 3_000_000
+BATCH_FIXED_NS = 1_500_000
 """Once a batch: messages, binding tensors, fingerprints, the last wait."""
 HOST_TRUST_NS = 1_000_000
 """So much host time a call is believed at most, whatever a solution claims to need."""
-HOST_FACTOR = 1.5
 HOST_SLACK_NS = 20_000
-"""Launching is slower on a busy machine than it was in the timed calls."""
+"""The last wait, and what is between two launches."""
 BATCH_SHARE = 0.25
 """Of the claim; on a CPU of the measured time twice as much, as for single calls."""
 BATCH_SLACK_CPU_NS = 300_000
@@ -66,30 +66,30 @@ class Batch(NamedTuple):
 
     calls: int
     wall_ns: int
+    host_ns: int = 0
+    """Until the last call had returned, as the candidate tells it."""
 
     @property
     def mean_ns(self) -> float:
-        """At least what a call takes on a warm device, plus what nobody can hide of the host."""
+        """Of one call: no less than it keeps a warm device busy."""
         return max(0.0, self.wall_ns - BATCH_FIXED_NS) / self.calls
 
 
-def batch_calls(claim_ns: float, host_ns: float, launches: int) -> int:
+def batch_calls(claim_ns: float, launches: int) -> int:
     """How many calls make a batch that is long against what its clock cannot see; 0 for none.
 
     Args:
         claim_ns: of a call.
-        host_ns: what the call is said to take on the host.
         launches: of a call.
     """
     if claim_ns > LONG_CALL_NS:
         return 0
-    each_ns = max(1.0, claim_ns, min(host_ns, HOST_TRUST_NS))
     most = min(MAX_BATCH_CALLS, MAX_BATCH_LAUNCHES // max(1, launches))
-    return max(2, min(most, -(-BATCH_NS // int(each_ns))))
+    return max(2, min(most, -(-BATCH_NS // max(1, int(claim_ns)))))
 
 
 def batch_disagrees(
-    claims_ns: Sequence[int], hosts_ns: Sequence[int], batches: Sequence[Batch], *, timer: str
+    claims_ns: Sequence[int], batches: Sequence[Batch], *, timer: str
 ) -> Flag | None:
     """Whether calls back to back take longer than claims and their host time allow.
 
@@ -99,7 +99,6 @@ def batch_disagrees(
 
     Args:
         claims_ns: of timed calls.
-        hosts_ns: what the same calls are said to take on the host; empty where it is in the claim.
         batches: by the orchestrator's clock; the quickest counts.
         timer: ``cpu`` has no host time beside the claim.
     """
@@ -110,8 +109,8 @@ def batch_disagrees(
     if timer == "cpu":
         allowed = max(BATCH_SLACK_CPU_NS, 2 * BATCH_SHARE * mean)
     else:
-        host = min(median(hosts_ns) if hosts_ns else 0.0, HOST_TRUST_NS)
-        allowed = BATCH_SHARE * claim + HOST_FACTOR * host + HOST_SLACK_NS
+        host = min(best.host_ns / best.calls, HOST_TRUST_NS)
+        allowed = BATCH_SHARE * claim + host + HOST_SLACK_NS
     if mean - claim <= allowed:
         return None
     detail = f"the candidate claims {claim / 1e3:.1f} us; of {best.calls} calls back to back each "

@@ -52,7 +52,6 @@ class TimedCalls:
         self._moved_ns: dict[str, list[int]] = {}
         self._moved_sets: dict[str, list[dict[str, int]]] = {}
         self._timed_sets: dict[str, list[dict[str, int]]] = {}
-        self._hosts_ns: dict[str, list[int]] = {}
         self._batches: dict[str, list[crosscheck.Batch]] = {}
 
     def slot(self, sha256: str, calls: int, *, numbers: list[int] | None = None) -> list[int]:
@@ -81,8 +80,6 @@ class TimedCalls:
             allowed_ns = min(NOISE_FACTOR * outcome.noise_ns, MAX_NOISE_NS)
             quiet_ns = max(0, outcome.wall_ns - allowed_ns)
             self._walls_ns.setdefault(sha256, []).append(quiet_ns)
-            if "host_ns" in outcome.details:
-                self._hosts_ns.setdefault(sha256, []).append(outcome.details["host_ns"])
             if "launches" in outcome.details:
                 self._launches.setdefault(sha256, set()).add(outcome.details["launches"])
                 self._kernels[sha256] = outcome.details["kernels"]
@@ -139,11 +136,11 @@ class TimedCalls:
         Raises:
             CandidateFailedError: a call was wrong.
         """
-        claims, hosts = self._claims_ns.get(sha256, []), self._hosts_ns.get(sha256, [])
+        claims = self._claims_ns.get(sha256)
         launches = max(self._launches.get(sha256, ()), default=1)
         if not claims:
             return
-        calls = crosscheck.batch_calls(median(claims), median(hosts) if hosts else 0.0, launches)
+        calls = crosscheck.batch_calls(median(claims), launches)
         first = next(iter(self._session.generators))
         pooled = self._session.sets(first, self._setting.options.pool)
         for _ in range(crosscheck.BATCH_TRIES if calls else 0):
@@ -151,7 +148,8 @@ class TimedCalls:
             outcome = self._session.call(
                 sha256, number, phase="bench", timed=False, full=False, calls=calls
             )
-            batch = crosscheck.Batch(calls, outcome.wall_ns)
+            host_ns = outcome.details.get("host_ns", 0)
+            batch = crosscheck.Batch(calls, outcome.wall_ns, host_ns)
             self._batches.setdefault(sha256, []).append(batch)
             if self._batch_disagrees(sha256) is None:
                 break
@@ -280,9 +278,8 @@ class TimedCalls:
         return crosscheck.wall_disagrees(claims, walls, timer=self._setting.timer)
 
     def _batch_disagrees(self, sha256: str) -> Flag | None:
-        claims, hosts = self._claims_ns.get(sha256, []), self._hosts_ns.get(sha256, [])
-        batches = self._batches.get(sha256, [])
-        return crosscheck.batch_disagrees(claims, hosts, batches, timer=self._setting.timer)
+        claims, batches = self._claims_ns.get(sha256, []), self._batches.get(sha256, [])
+        return crosscheck.batch_disagrees(claims, batches, timer=self._setting.timer)
 
     def _below_floor(self, sha256: str) -> Flag | None:
         bandwidth = self._setting.target.copy_gbps

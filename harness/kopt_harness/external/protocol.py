@@ -32,6 +32,11 @@ class External(Protocol):
         """Kind of the targets that it is for."""
         ...
 
+    @property
+    def max_bias_ns(self) -> float:
+        """What it adds to the time of any kernel at most, as far as was seen."""
+        ...
+
     def missing(self) -> str:
         """Why it cannot be started here; empty where it can."""
         ...

@@ -23,7 +23,7 @@ class ConfirmedWorkload(Model):
     claimed_busy_us: float
     """Sum over kernels."""
     external_us: float
-    """The same by the profiler, less its bias."""
+    """The same by the profiler, less its bias: what comes nearest to the claim."""
     external_raw_us: float
     """As it was reported."""
     allowed_us: float
@@ -41,8 +41,9 @@ class Confirmation(Model):
     """Why it is not ``agreed``."""
     profiler: str = ""
     version: str = ""
-    bias_us: float | None = None
-    """What the profiler adds to each kernel, measured on kernels of the evaluator."""
+    bias_us: tuple[float, float] | None = None
+    """What the profiler adds to each kernel: as measured on kernels of the evaluator, and at
+    most."""
     workloads: tuple[ConfirmedWorkload, ...] = ()
     isolation: dict[str, Any] = {}
     """What was in force in the candidate that was profiled."""

@@ -206,7 +206,9 @@ class Gpu:
         self._start_ready()
         running = [s for s in self._streams if s.running is not None]
         if not running:
-            raise DeviceFaultError("deadlock: a stream waits for an event nobody records")
+            if any(s.pending for s in self._streams):
+                raise DeviceFaultError("deadlock: a stream waits for an event nobody records")
+            return  # the last piece of work was to wait for an event, which has come
         stream = min(running, key=lambda s: (s.running[0], s.number))  # type: ignore[index]
         assert stream.running is not None
         end_ns, work = stream.running
