@@ -45,6 +45,9 @@ __all__ = ["Bias", "Claim", "bias_of", "confirm", "weigh"]
 SHARE = 0.10
 SLACK_NS = 500.0
 """Claim and profiler agree within the larger of this and that share."""
+SPREAD_SHARE = 0.15
+MAX_BIAS_NS = 2_000.0
+"""Of the evaluator's own kernels; what is more is no bias."""
 CALLS = 5
 WARM_CALLS = 2
 OTHERS = 2
@@ -66,12 +69,22 @@ class Claim(NamedTuple):
 
 
 class Bias(NamedTuple):
-    """What the profiler adds to the time of each kernel."""
+    """What the profiler adds to the time of a kernel."""
 
     least_ns: float
-    """Measured on kernels of the evaluator."""
-    most_ns: float
-    """As far as any kernel was seen to be changed by it."""
+    """Measured on small kernels of the evaluator."""
+    spread_ns: float
+    """How much more it may add to others, ``SPREAD_SHARE`` of the kernel at most."""
+
+    def without(self, ns: float, *, most: bool = False) -> float:
+        """A kernel's time less what was added to it.
+
+        Args:
+            ns: as reported.
+            most: whether to take off as much as may have been added.
+        """
+        more = min(self.spread_ns, SPREAD_SHARE * ns) if most else 0.0
+        return max(0.0, ns - self.least_ns - more)
 
 
 class _Observed(NamedTuple):
@@ -122,7 +135,7 @@ def confirm(
             return Confirmation(outcome="unconfirmed", reason=reason, **told)
         except KoptError as error:
             return Confirmation(outcome="unconfirmed", reason=error.message, **told)
-    bias = bias_of(own_ns, seen.own, external.max_bias_ns)
+    bias = bias_of(own_ns, seen.own, external.spread_ns)
     promised = claimed_us or {}
     rows = [
         weigh(w, claims[w.uuid], seen.by_workload[w.uuid], bias, promised.get(w.uuid))
@@ -131,20 +144,20 @@ def confirm(
     return _concluded(rows, bias, seen.isolation, told)
 
 
-def bias_of(own_ns: Sequence[int], own: Sequence[Sequence[Launch]], max_bias_ns: float) -> Bias:
+def bias_of(own_ns: Sequence[int], own: Sequence[Sequence[Launch]], spread_ns: float) -> Bias:
     """What the profiler adds to each kernel.
 
     Args:
         own_ns: kernels of the evaluator in one call, by the candidate's timer, before any code
             of the candidate was there.
         own: the same calls under the profiler, the marker first.
-        max_bias_ns: the profiler's own.
+        spread_ns: the profiler's own.
     """
     if not own_ns or not own:
-        return Bias(0.0, max_bias_ns)
+        return Bias(0.0, spread_ns)
     kernels = median(len(call) - 1 for call in own)
-    added = median(_total_ns(call) for call in own) - median(own_ns)
-    return Bias(min(max(0.0, added / max(1, kernels)), max_bias_ns), max_bias_ns)
+    added = median(sum(each.ns for each in call[1:]) for call in own) - median(own_ns)
+    return Bias(min(max(0.0, added / max(1, kernels)), MAX_BIAS_NS), spread_ns)
 
 
 def weigh(
@@ -170,9 +183,12 @@ def weigh(
         median(claim.kernels_ns for claim in claims),
     )
     count = int(median(len(call) - 1 for call in calls))
-    raw = median(_total_ns(call) for call in calls)
-    low, high = (median(_total_ns(call, each) for call in calls) for each in reversed(bias))
-    in_order = median(_longest_stream_ns(call, bias.most_ns) for call in calls)
+    raw = median(sum(each.ns for each in call[1:]) for call in calls)
+    low, high = (
+        median(sum(bias.without(each.ns, most=most) for each in call[1:]) for call in calls)
+        for most in (True, False)
+    )
+    in_order = median(_longest_stream_ns(call, bias) for call in calls)
     nearest = min(max(kernels_ns, low), high)
     allowed = _allowed_ns(nearest)
     outcome: RowOutcome = "agreed"
@@ -224,22 +240,19 @@ def _concluded(
     return Confirmation(
         outcome=bad[0].outcome if bad else "agreed",
         reason=reason,
-        bias_us=(bias.least_ns / 1e3, bias.most_ns / 1e3),
+        bias_us=(bias.least_ns / 1e3, (bias.least_ns + bias.spread_ns) / 1e3),
         workloads=tuple(rows),
         isolation=dict(isolation),
         **told,
     )
 
 
-def _total_ns(call: Sequence[Launch], bias: float = 0.0) -> float:
-    return sum(max(0.0, launch.ns - bias) for launch in call[1:])
-
-
-def _longest_stream_ns(call: Sequence[Launch], bias: float) -> float:
+def _longest_stream_ns(call: Sequence[Launch], bias: Bias) -> float:
     """Kernels of one stream cannot run at the same time."""
     totals: dict[str, float] = {}
     for launch in call[1:]:
-        totals[launch.stream] = totals.get(launch.stream, 0.0) + max(0.0, launch.ns - bias)
+        ns = bias.without(launch.ns, most=True)
+        totals[launch.stream] = totals.get(launch.stream, 0.0) + ns
     return max(totals.values(), default=0.0)
 
 

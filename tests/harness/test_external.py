@@ -16,7 +16,7 @@ from kopt_harness.external import (
 )
 
 RECORDED = (Path(__file__).parent / "data" / "ncu_report.txt").read_text()
-"""Four calls of three kernels: one H200, driver 580.159, ncu 2025.3.1, 2026-11-30."""
+"""Four calls of three kernels: one H200, driver 580, ncu 2025.3.1, 2026-11-30."""
 HEADER = '"ID","Kernel Name","Stream","Grid Size","Metric Name","Metric Unit","Metric Value"\n'
 
 

@@ -33,8 +33,8 @@ class External(Protocol):
         ...
 
     @property
-    def max_bias_ns(self) -> float:
-        """What it adds to the time of any kernel at most, as far as was seen."""
+    def spread_ns(self) -> float:
+        """How much more it adds to some kernels than to others, as far as was seen."""
         ...
 
     def missing(self) -> str:

@@ -24,7 +24,7 @@ class SimulatedProfiler:
 
     name: str = "simulated"
     device_kind: str = "simulated"
-    max_bias_ns: float = 0.0
+    spread_ns: float = 0.0
 
     def missing(self) -> str:
         """Nothing."""
