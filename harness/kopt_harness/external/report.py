@@ -51,7 +51,7 @@ def read_report(text: str) -> tuple[Launch, ...]:
     Raises:
         UnreadableError: it holds no table, or one that is not whole.
     """
-    lines = text.splitlines()
+    lines = text.split("\n")
     errors = [line for line in lines if line.startswith("==ERROR==")]
     if errors:
         raise UnreadableError(errors[0].removeprefix("==ERROR==").strip()[:300])

@@ -32,7 +32,7 @@ def main() -> None:
     with open(near, encoding="utf-8") as stream:  # noqa: PTH123  a descriptor
         found = [json.loads(line) for line in stream]
     _, status = os.waitpid(child, 0)
-    table = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL)
+    table = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL, lineterminator="\n")
     table.writerow((*_COLUMNS, "Metric Value"))
     for number, kernel in enumerate(found):
         grid = f"({kernel['blocks']}, 1, 1)"
