@@ -46,11 +46,13 @@ class PromotionRules(Model):
     """New processes find it right and not slower on representative workloads once more."""
     clean_rebuild: bool = True
     """Archived bytes, built in an empty cache, give the build that was measured."""
+    external_confirmation: bool = True
+    """On a GPU, a profiler outside of the candidate's process agrees with its times."""
 
     @property
     def need_validation(self) -> bool:
         """Whether something is to be done after the sweep."""
-        return self.validate_in_second_process or self.clean_rebuild
+        return self.validate_in_second_process or self.clean_rebuild or self.external_confirmation
 
 
 class RunConfig(Model):

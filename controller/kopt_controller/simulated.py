@@ -21,6 +21,7 @@ from kopt_harness.ledger import Ledger, recorded
 from kopt_harness.schema import (
     BuildResult,
     Comparison,
+    Confirmation,
     Evaluation,
     Flag,
     GateResult,
@@ -182,7 +183,10 @@ class SimulatedHarness:
         gate = GateResult(
             evaluation=evaluation, comparison=comparison, passed=passed, reason=reason
         )
-        return Validation(built=_built(candidate, self.target), gate=gate)
+        confirmation = Confirmation(outcome="not-needed", reason="nothing here was measured")
+        return Validation(
+            built=_built(candidate, self.target), gate=gate, confirmation=confirmation
+        )
 
     def close(self) -> None:
         """Nothing to end."""

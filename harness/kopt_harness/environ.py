@@ -9,14 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = [
+    "SIMULATED_COUNTERS",
     "cuda_home",
     "cuda_visible_devices",
     "cxx",
     "kopt_root",
+    "simulated_counters",
     "without_private",
     "worker_environment",
 ]
 
+SIMULATED_COUNTERS = "KOPT_SIMULATED_COUNTERS"
+"""Set by the profiler of the simulated device for what it starts."""
 _PASSED = (
     "CC",
     "CUDA_DEVICE_ORDER",
@@ -76,6 +80,12 @@ def cuda_visible_devices() -> str | None:
 def cxx() -> str | None:
     """``$CXX``: the C++ compiler that the user prefers."""
     return os.environ.get("CXX") or None
+
+
+def simulated_counters() -> int | None:
+    """Descriptor that the simulated device reports to; None where no profiler listens."""
+    value = os.environ.get(SIMULATED_COUNTERS, "")
+    return int(value) if value.isdigit() else None
 
 
 def worker_environment(home: Path) -> dict[str, str]:

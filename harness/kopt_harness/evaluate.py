@@ -298,6 +298,7 @@ def _time_alone(
     calls.require_possible(solution.sha256)
     calls.new_contents(solution.sha256)
     calls.moved_pointers(solution.sha256)
+    calls.back_to_back(solution.sha256)
     timing = calls.timing(samples)
     return timing, calls.flags(solution.sha256)
 

@@ -66,6 +66,7 @@ def gate(
             detail = evaluation.reasons[0].detail if evaluation.reasons else "not correct"
             return _result(evaluation, None, False, code, detail)
         pair = Pair.of(setting, session, ledger, incumbent, candidate)
+        pair.batched = True
         comparison = compare_pair(pair, workloads, progress=block_progress)
         evaluation = with_pair(evaluation, pair)
     finally:

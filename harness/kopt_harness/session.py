@@ -30,7 +30,7 @@ from kopt_harness.schema import (
 )
 from kopt_harness.setting import Setting
 from kopt_harness.worker.claims import CallClaim, Conduct, ProfileClaim, read_claim
-from kopt_harness.worker.spawn import WorkerFailedError
+from kopt_harness.worker.spawn import Observer, WorkerFailedError
 from kopt_harness.worker.wire import WireError
 from kopt_harness.workers import Workers
 
@@ -64,11 +64,20 @@ class Session:
         workloads: Sequence[Workload],
         *,
         seed_salt: int = 0,
+        observer: Observer | None = None,
+        own_calls: int = 0,
     ) -> None:
         self._setting = setting
         self.definition = definition
         self._arena = Arena.for_workloads(definition, workloads)
-        self._workers = Workers(setting, definition, self._arena, salt=seed_salt)
+        self._workers = Workers(
+            setting,
+            definition,
+            self._arena,
+            salt=seed_salt,
+            observer=observer,
+            own_calls=own_calls,
+        )
         self._random = random.Random(setting.options.seed)
         self._workload: Workload | None = None
         self._sets: dict[str, dict[str, list[int]]] = {}
@@ -106,6 +115,11 @@ class Session:
     def isolation(self) -> dict[str, Any]:
         """What was in force in judge and candidate."""
         return self._workers.isolation
+
+    @property
+    def own_busy_ns(self) -> list[int]:
+        """Of the evaluator's own kernels, as the last timer saw them before candidate code."""
+        return self._workers.own_busy_ns
 
     @property
     def flush_bytes(self) -> int:
@@ -204,6 +218,10 @@ class Session:
         """Kills a solution's process."""
         self._workers.discard(sha256)
 
+    def finish(self, sha256: str, timeout_s: float) -> int | None:
+        """Lets a solution's process end by itself; its exit code, None where it did not."""
+        return self._workers.finish(sha256, timeout_s)
+
     def call(
         self,
         sha256: str,
@@ -213,6 +231,7 @@ class Session:
         timed: bool,
         full: bool,
         shifts: dict[str, int] | None = None,
+        calls: int = 1,
     ) -> CallOutcome:
         """Refills, poisons, calls, compares.
 
@@ -223,6 +242,7 @@ class Session:
             timed: whether the cache is flushed and the call timed.
             full: whether every element and every input byte is compared.
             shifts: places of tensors in their slots; None leaves all in the first.
+            calls: of one that is not timed, so many back to back, then one look at the outputs.
 
         Raises:
             CandidateFailedError: wrong, crashed, timed out, or touched what is not its own.
@@ -242,6 +262,7 @@ class Session:
             "shifts": places,
             "scalars": refilled["scalars"],
             "timed": timed,
+            "calls": calls,
         }
         claim, wall_ns, noise_ns, early = self._timed_call(sha256, phase, fields, before)
         self._require_honest(claim, phase)

@@ -8,6 +8,7 @@ sample of rows). One set in each visit is one that was never used before.
 from __future__ import annotations
 
 import time
+from statistics import median
 from typing import Any
 
 from kopt_harness import crosscheck
@@ -51,6 +52,7 @@ class TimedCalls:
         self._moved_ns: dict[str, list[int]] = {}
         self._moved_sets: dict[str, list[dict[str, int]]] = {}
         self._timed_sets: dict[str, list[dict[str, int]]] = {}
+        self._batches: dict[str, list[crosscheck.Batch]] = {}
 
     def slot(self, sha256: str, calls: int, *, numbers: list[int] | None = None) -> list[int]:
         """Samples of consecutive calls of one solution, in nanoseconds.
@@ -122,6 +124,39 @@ class TimedCalls:
             tries += 1
             self._known_call(sha256)
             self._moved_call(sha256, self._session.random_shifts(some=False))
+
+    def back_to_back(self, sha256: str, *, even_simulated: bool = False) -> None:
+        """Calls without a refill or a wait between them, for the orchestrator's own clock.
+
+        What the last one leaves is compared. A batch that contradicts the claims is taken again.
+
+        Args:
+            sha256: an open solution that has timed samples.
+            even_simulated: also where kernels are Python functions, which take long.
+
+        Raises:
+            CandidateFailedError: a call was wrong.
+        """
+        if self._setting.target.kind == "simulated" and not even_simulated:
+            return
+        claims = self._claims_ns.get(sha256)
+        launches = max(self._launches.get(sha256, ()), default=1)
+        if not claims:
+            return
+        wall_ns = min(self._walls_ns[sha256])
+        calls = crosscheck.batch_calls(median(claims), wall_ns, launches)
+        first = next(iter(self._session.generators))
+        pooled = self._session.sets(first, self._setting.options.pool)
+        for _ in range(crosscheck.BATCH_TRIES if calls else 0):
+            number = self._session.choose(pooled, 1)[0]
+            outcome = self._session.call(
+                sha256, number, phase="bench", timed=False, full=False, calls=calls
+            )
+            host_ns = outcome.details.get("host_ns", 0)
+            batch = crosscheck.Batch(calls, outcome.wall_ns, host_ns)
+            self._batches.setdefault(sha256, []).append(batch)
+            if self._batch_disagrees(sha256) is None:
+                break
 
     def require_possible(self, sha256: str) -> None:
         """Believes no time that clock and bandwidth contradict alike.
@@ -199,6 +234,7 @@ class TimedCalls:
         """What bars a promotion although every answer was right."""
         found = [
             self._wall_disagrees(sha256),
+            self._batch_disagrees(sha256),
             self._below_floor(sha256),
             self._content_bound(sha256),
             self._pointer_bound(sha256),
@@ -244,6 +280,10 @@ class TimedCalls:
     def _wall_disagrees(self, sha256: str) -> Flag | None:
         claims, walls = self._claims_ns.get(sha256, []), self._walls_ns.get(sha256, [])
         return crosscheck.wall_disagrees(claims, walls, timer=self._setting.timer)
+
+    def _batch_disagrees(self, sha256: str) -> Flag | None:
+        claims, batches = self._claims_ns.get(sha256, []), self._batches.get(sha256, [])
+        return crosscheck.batch_disagrees(claims, batches, timer=self._setting.timer)
 
     def _below_floor(self, sha256: str) -> Flag | None:
         bandwidth = self._setting.target.copy_gbps

@@ -5,6 +5,7 @@ the cache, a warm process, addresses that happened to fit. Here nothing of it is
 candidate is built from its archived bytes where nothing was built before, and new processes
 check and time it against the incumbent on representative workloads, with inputs of new seeds.
 Most of these are drawn while the compiler runs; each check has one that is drawn after loading.
+On a GPU its times are then held against those of a profiler outside of its process.
 """
 
 from __future__ import annotations
@@ -15,14 +16,23 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from kopt_harness.ahead import build_ahead
 from kopt_harness.archive import Archive
+from kopt_harness.confirm import confirm
 from kopt_harness.evaluate import build
 from kopt_harness.gate import gate
-from kopt_harness.ledger import Ledger
+from kopt_harness.ledger import Ledger, recorded
 from kopt_harness.outcome import CandidateFailedError
-from kopt_harness.schema import Solution, Validation, Workload
+from kopt_harness.schema import (
+    BuildResult,
+    Confirmation,
+    GateResult,
+    Solution,
+    Validation,
+    Workload,
+)
 from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 
@@ -52,22 +62,54 @@ def validate(
     """
     archived = Archive(setting.catalog.root.local).get(candidate.sha256)
     archived = archived.model_copy(update={"name": candidate.name})
+    with _empty_cache(setting) as clean:
+        built, result = _rebuilt(clean, archived, incumbent, workloads, ledger)
+        confirmation = None
+        if result is not None and result.passed:
+            confirmation = _confirmed(clean, archived, built, result, ledger)
+    kept = {"path": "", "log": "" if built.ok else built.log}
+    return Validation(built=built.model_copy(update=kept), gate=result, confirmation=confirmation)
+
+
+def _rebuilt(
+    setting: Setting,
+    candidate: Solution,
+    incumbent: Solution,
+    workloads: Sequence[Workload],
+    ledger: Ledger,
+) -> tuple[BuildResult, GateResult | None]:
+    """The build, and the gate where there is one to judge."""
     definition = setting.catalog.resolve(candidate.definition)
-    with (
-        _empty_cache(setting) as clean,
-        Session(clean, definition, workloads) as session,
-        ThreadPoolExecutor(1) as beside,
-    ):
-        other = beside.submit(build_ahead, clean, [incumbent])
-        drawing = beside.submit(_draw, clean, session, workloads)
-        built = build(clean, archived)
+    with Session(setting, definition, workloads) as session, ThreadPoolExecutor(1) as beside:
+        other = beside.submit(build_ahead, setting, [incumbent])
+        drawing = beside.submit(_draw, setting, session, workloads)
+        built = build(setting, candidate)
         other.result()
         drawing.result()
-        result = None
-        if built.ok:
-            result = gate(clean, archived, incumbent, workloads, ledger, session=session)
-    kept = {"path": "", "log": "" if built.ok else built.log}
-    return Validation(built=built.model_copy(update=kept), gate=result)
+        if not built.ok:
+            return built, None
+        return built, gate(setting, candidate, incumbent, workloads, ledger, session=session)
+
+
+def _confirmed(
+    setting: Setting,
+    solution: Solution,
+    built: BuildResult,
+    gated: GateResult,
+    ledger: Ledger,
+) -> Confirmation:
+    """On the workloads of the gate; one ledger unit."""
+    rows = () if gated.comparison is None else gated.comparison.workloads
+    claimed_us = {row.uuid: row.b_median_us for row in rows if row.b_median_us is not None}
+    every = setting.catalog.workloads(setting.catalog.resolve(solution.definition))
+    workloads = [workload for workload in every if workload.uuid in claimed_us]
+
+    def measure() -> dict[str, Any]:
+        found = confirm(setting, solution, built, workloads, claimed_us=claimed_us)
+        return found.model_dump(mode="json")
+
+    key = f"confirmation/{solution.sha256[:12]}"
+    return Confirmation.model_validate(recorded(ledger, key, measure))
 
 
 def _draw(setting: Setting, session: Session, workloads: Sequence[Workload]) -> None:

@@ -25,7 +25,7 @@ from kopt_harness.outcome import (
 from kopt_harness.schema import Definition, Phase, Solution, Verdict
 from kopt_harness.setting import Setting
 from kopt_harness.worker.claims import Conduct, read_claim
-from kopt_harness.worker.spawn import WorkerClient, WorkerFailedError, arena_file
+from kopt_harness.worker.spawn import Observer, WorkerClient, WorkerFailedError, arena_file
 from kopt_harness.worker.wire import WireError
 
 __all__ = ["Workers"]
@@ -42,12 +42,21 @@ class Workers:
     """Started on first use; close it."""
 
     def __init__(
-        self, setting: Setting, definition: Definition, arena: Arena, *, salt: int
+        self,
+        setting: Setting,
+        definition: Definition,
+        arena: Arena,
+        *,
+        salt: int,
+        observer: Observer | None = None,
+        own_calls: int = 0,
     ) -> None:
         self._setting = setting
         self._definition = definition
         self._arena = arena
         self._salt = salt
+        self._observer = observer
+        self._own_calls = own_calls
         self._fd = arena_file()
         self._judge: WorkerClient | None = None
         self._export: dict[str, Any] = {}
@@ -65,6 +74,8 @@ class Workers:
         """Written before each timed call."""
         self.flush_cpu_ns: int | None = None
         """Processor time that this takes a candidate; None where that was not measured."""
+        self.own_busy_ns: list[int] = []
+        """Of the evaluator's own kernels, as the timer saw them before candidate code."""
 
     def close(self) -> None:
         """Ends all of them."""
@@ -94,7 +105,8 @@ class Workers:
         """Starts a solution's process without waiting for it."""
         sha = solution.sha256
         if sha not in self._open and sha not in self._started:
-            self._started[sha] = self._client("candidate", build_path)
+            module = "candidate" if self._observer is None else "observed"
+            self._started[sha] = self._client(module, build_path)
 
     def open(self, solution: Solution, build_path: str) -> None:
         """Opens a solution's process and has it load the solution.
@@ -122,6 +134,7 @@ class Workers:
                     timer=self._setting.timer,
                     cache=self._setting.options.cache,
                     l2_bytes=self._setting.l2_bytes,
+                    own_calls=self._own_calls,
                     **self._device_fields(),
                 ),
             )
@@ -132,6 +145,7 @@ class Workers:
             raise infra("the candidate process could not be started", error) from error
         self.isolation["candidate"] = opened["isolation"]
         self.flush_bytes = opened["flush_bytes"]
+        self.own_busy_ns = opened["own_busy_ns"]
         flush_cpu_ns = opened.get("flush_cpu_ns")
         if isinstance(flush_cpu_ns, int):
             self.flush_cpu_ns = max(self.flush_cpu_ns or 0, flush_cpu_ns)
@@ -152,6 +166,13 @@ class Workers:
             # The verdict of this candidate stands; nobody else is measured on this device.
             self._fault = fault
             lease.quarantine(self._setting.device_id, fault, processes=survivors)
+
+    def finish(self, sha256: str, timeout_s: float) -> int | None:
+        """Lets a solution's process end by itself; its exit code, None where it did not."""
+        client = self._open[sha256]
+        ended = client.finish(timeout_s)
+        self.discard(sha256)
+        return client.ending.returncode if ended and client.ending else None
 
     def candidate(self, sha256: str) -> WorkerClient:
         """The process of an open solution; those of the others are stopped.
@@ -236,12 +257,15 @@ class Workers:
         return self._judge
 
     def _client(self, module: str, build_path: str | None = None) -> WorkerClient:
+        observer = self._observer if module == "observed" else None
+        folders = () if observer is None else observer.folders
         return WorkerClient(
             module,
             self._fd,
             environment=self._setting.worker_variables,
-            readable=None if build_path is None else (Path(build_path),),
+            readable=None if build_path is None else (Path(build_path), *map(Path, folders)),
             roots=(self._setting.catalog.root.path,),
+            observer=observer,
         )
 
     def _load(self, sha256: str, build_path: str) -> None:

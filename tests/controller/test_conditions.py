@@ -222,6 +222,13 @@ def test_the_level_of_a_regression_is_data(good: Found) -> None:
     assert faulty.failing(PromotionRules(regression_level=0.005)) == []
 
 
+ONE_BY_ONE = {
+    "clean_rebuild": "rebuild",
+    "validate_in_second_process": "validation",
+    "external_confirmation": "confirmation",
+}
+
+
 def test_a_validation_is_run_only_where_all_else_holds(good: Found) -> None:
     """And not at all where the rules do not ask for one."""
     rules = PromotionRules()
@@ -234,11 +241,15 @@ def test_a_validation_is_run_only_where_all_else_holds(good: Found) -> None:
 
     assert awaited(good, rules)
     assert not awaited(with_sweep(good, IN_SWEEP["trials"]), rules)
-    neither = PromotionRules(validate_in_second_process=False, clean_rebuild=False)
-    assert not awaited(good, neither)
-    assert validation_conditions(good.sweep, None, rules=neither) == ()
-    only = PromotionRules(clean_rebuild=False)
-    assert [c.name for c in validation_conditions(good.sweep, None, rules=only)] == ["validation"]
+    none = PromotionRules(
+        validate_in_second_process=False, clean_rebuild=False, external_confirmation=False
+    )
+    assert not awaited(good, none)
+    assert validation_conditions(good.sweep, None, rules=none) == ()
+    for field, name in ONE_BY_ONE.items():
+        only = PromotionRules.model_validate(none.model_dump() | {field: True})
+        assert awaited(good, only)
+        assert [c.name for c in validation_conditions(good.sweep, None, rules=only)] == [name]
 
 
 def test_a_journal_of_an_older_version_is_read_and_promotes_nothing(good: Found) -> None:
@@ -267,6 +278,61 @@ def test_a_flag_of_the_validation_can_be_overridden(good: Found) -> None:
     assert not ok()
     assert not ok("below-floor")
     assert ok("pointer-bound")
+
+
+CONFIRMED = {
+    "uuid": "w",
+    "axes": {"n": 1},
+    "kernels": 2,
+    "claimed_span_us": 10.0,
+    "claimed_busy_us": 9.0,
+    "external_us": 9.25,
+    "external_raw_us": 10.75,
+    "allowed_us": 0.925,
+    "outcome": "agreed",
+}
+"""One workload of a confirmation that agrees."""
+
+
+def confirmed(good: Found, outcome: str, **fields: Any) -> Found:
+    """The same, with what an external profiler came to."""
+    told = {"outcome": outcome, "profiler": "ncu", "workloads": [CONFIRMED], **fields}
+    return with_validation(good, lambda validation: validation.update(confirmation=told))
+
+
+def test_a_profiler_that_agrees_is_named_with_its_distance(good: Found) -> None:
+    """A person sees how far claim and profiler are apart."""
+    evidence = {c.name: c for c in confirmed(good, "agreed").decide().evidence}
+    assert evidence["confirmation"].ok
+    assert "ncu agrees on 1 workloads, within 0.25 us" in evidence["confirmation"].measured
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"), [("disagreed", "timer-disagrees"), ("unconfirmed", "timer-unconfirmed")]
+)
+def test_without_a_profiler_that_agrees_nothing_is_promoted(
+    good: Found, outcome: str, code: str
+) -> None:
+    """The reason is shown; a person may accept it by its own code, and by no other."""
+    faulty = confirmed(good, outcome, reason="ERR_NVGPUCTRPERM")
+    assert faulty.failing() == ["confirmation"]
+    assert (faulty.decide().label, faulty.decide().code) == ("archive", "confirmation")
+    assert faulty.failing(PromotionRules(external_confirmation=False)) == []
+
+    def found(*overridden: str) -> Any:
+        every = validation_conditions(faulty.sweep, faulty.validation, overridden=overridden)
+        return {c.name: c for c in every}["confirmation"]
+
+    assert f"{code}: ERR_NVGPUCTRPERM" in found().measured
+    assert not found("pointer-bound").ok
+    assert found(code).ok
+
+
+def test_a_confirmation_that_was_not_recorded_is_none(good: Found) -> None:
+    """A journal of an older version has no such field."""
+    older = with_validation(good, lambda validation: validation.pop("confirmation"))
+    missing = {c.name: c.measured for c in older.decide().evidence if not c.ok}
+    assert missing == {"confirmation": "not recorded"}
 
 
 def test_the_same_record_gives_the_same_decision(good: Found) -> None:

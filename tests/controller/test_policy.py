@@ -95,6 +95,7 @@ def test_faster_on_everything_promotes(toy: Toy) -> None:
         "inputs",
         "rebuild",
         "validation",
+        "confirmation",
     ]
     assert "0.50" in decision.reason
 

@@ -75,8 +75,8 @@ def test_what_no_longer_holds_is_not_promoted(toy: Toy) -> None:
     done = _promote(toy, device=equal)
     assert not done.applied
     failed = {c.name: c.measured for c in done.conditions if not c.ok}
-    assert list(failed) == ["speed", "rebuild", "validation"]
-    assert failed["validation"] == failed["rebuild"] == NOT_RUN
+    assert list(failed) == ["speed", "rebuild", "validation", "confirmation"]
+    assert failed["validation"] == failed["rebuild"] == failed["confirmation"] == NOT_RUN
     assert "sha256" not in _pointer(toy)
     assert not toy.root.retained.exists()
 

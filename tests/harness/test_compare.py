@@ -281,6 +281,20 @@ def test_a_flag_counts_when_most_blocks_of_a_workload_raise_it(
     assert pair.flags == {"timer-disagrees": flag}
 
 
+@pytest.mark.parametrize("code", ["batch-disagrees", "kernels-missing", "pointer-bound"])
+def test_a_flag_that_only_the_first_block_can_raise_counts_at_once(
+    quick, gdn_decode, workloads, fast, slow, code: str
+) -> None:
+    """Pointers move, and calls are back to back, in one block of each workload."""
+    session = never_opened(quick, gdn_decode, workloads)
+    pair = Pair(quick, session, DictLedger(), fast, slow, {})
+    uuid = workloads[0].uuid
+    flag = Flag(code=code, detail="seen, and seen again")
+    pair.blocks[uuid] = [PairedBlock(a_ns=(1,), b_ns=(1,))] * 3
+    pair.raised[uuid] = [flag]
+    assert pair.flags == {code: flag}
+
+
 def test_neighbouring_blocks_have_either_order(quick, warm, workloads, fast, slow) -> None:
     """What the first slot of a block suffers hits both; old records are all of one order."""
     ledger = DictLedger()

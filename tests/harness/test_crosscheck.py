@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from kopt_harness.crosscheck import (
+    BATCH_FIXED_NS,
+    Batch,
+    batch_calls,
+    batch_disagrees,
     below_floor,
     impossible_time,
     kernels_missing,
@@ -39,6 +43,57 @@ def test_the_processors_own_timer_has_less_slack() -> None:
     claims, walls = [1_000] * 4, [4 * MS] * 4
     assert wall_disagrees(claims, walls, timer="cpu") is not None
     assert wall_disagrees(claims, walls, timer="cupti") is None
+
+
+def batch(mean_us: float, *, host_us: float = 0.0, calls: int = 500) -> Batch:
+    """Calls that take so long each, by the clock outside and by what the candidate tells."""
+    wall_ns = BATCH_FIXED_NS + round(mean_us * 1e3 * calls)
+    return Batch(calls, wall_ns, round(host_us * 1e3 * calls))
+
+
+def test_calls_back_to_back_show_a_lie_of_a_few_dozen_microseconds() -> None:
+    """10 us of host time: a call of 10 us that takes 55 is seen, and one that takes 40 is not."""
+    claims = [10_000] * 5
+    flag = batch_disagrees(claims, [batch(55, host_us=10)], timer="cupti")
+    assert flag is not None
+    assert flag.code == "batch-disagrees"
+    assert "10.0 us" in flag.detail
+    assert "55.0 us" in flag.detail
+    assert batch_disagrees(claims, [batch(40, host_us=10)], timer="cupti") is None
+
+
+def test_host_time_is_believed_up_to_a_millisecond() -> None:
+    """A solution that waits for the host is honest; one that says so to hide more is not."""
+    claims = [10_000] * 5
+    assert batch_disagrees(claims, [batch(900, host_us=900)], timer="cupti") is None
+    assert batch_disagrees(claims, [batch(1_100, host_us=1_100)], timer="cupti") is not None
+
+
+def test_the_quickest_batch_counts_and_none_says_nothing() -> None:
+    """A machine that was busy for a while is no evidence."""
+    slow, quick = batch(400), batch(12)
+    assert batch_disagrees([10_000], [slow, quick, slow], timer="cupti") is None
+    assert batch_disagrees([10_000], [slow, slow], timer="cupti") is not None
+    assert batch_disagrees([10_000], [], timer="cupti") is None
+    assert batch_disagrees([], [slow], timer="cupti") is None
+
+
+def test_a_processors_batch_may_be_twice_the_claim_or_a_third_of_a_millisecond_more() -> None:
+    """There is no host time beside the claim, and other work on the same cores."""
+    assert batch_disagrees([10_000], [batch(300)], timer="cpu") is None
+    assert batch_disagrees([10_000], [batch(320)], timer="cpu") is not None
+    assert batch_disagrees([4 * MS], [batch(7_900)], timer="cpu") is None
+    assert batch_disagrees([4 * MS], [batch(8_100)], timer="cpu") is not None
+
+
+def test_a_batch_is_long_by_the_claims_and_not_too_long_by_the_clock() -> None:
+    """Twenty milliseconds, five hundred launches, two seconds; a second is not repeated."""
+    assert batch_calls(100_000, 3 * MS, 1) == 200
+    assert batch_calls(2_000, 3 * MS, 1) == 500
+    assert batch_calls(2_000, 3 * MS, 10) == 50
+    assert batch_calls(2_000, 100 * MS, 1) == 20
+    assert batch_calls(50 * MS, 50 * MS, 1) == 2
+    assert batch_calls(1_000 * MS, 1_000 * MS, 1) == 0
 
 
 def test_bytes_take_their_time() -> None:

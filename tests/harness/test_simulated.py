@@ -180,6 +180,16 @@ def test_waiting_for_an_event_that_nobody_records_is_no_endless_loop() -> None:
         synchronize()
 
 
+def test_a_stream_may_end_with_waiting_for_an_event() -> None:
+    """Forked, worked, joined: there is nothing left to do then."""
+    side, joined, place = new_stream(), Event(), torch.zeros(1)
+    launch(lambda: place.fill_(1), stream=side)
+    joined.record(side)
+    joined.wait()
+    synchronize()
+    assert place == 1
+
+
 def test_launching_takes_host_time_and_so_does_compiling(device: Gpu) -> None:
     """Both are on the clock of the records."""
     begin = device.timestamp()

@@ -11,7 +11,9 @@ from kopt_harness.catalog import Catalog
 from kopt_harness.errors import InvalidInputError, NotFoundError
 from kopt_harness.evaluate import build
 from kopt_harness.ledger import DictLedger
+from kopt_harness.lint import LintReport
 from kopt_harness.local import LocalHarness
+from kopt_harness.pack import load
 from kopt_harness.root import Root
 from kopt_harness.schema import Definition, Solution, Verdict, Workload
 from kopt_harness.session import Session
@@ -56,12 +58,40 @@ def test_archived_bytes_are_built_anew_and_judged_again(
     assert found.gate.evaluation.verdict is Verdict.PASS
     assert found.gate.comparison is not None
     assert found.gate.comparison.a.name == "incumbent"
+    assert found.confirmation is not None
+    assert found.confirmation.outcome == "not-needed"
     assert not list(place.catalog.root.local.glob("rebuild-*"))
 
     completed = ledger.completed()
     again = validate(place, candidate, incumbent, [workload], ledger)
-    assert again.gate == found.gate
+    assert (again.gate, again.confirmation) == (found.gate, found.confirmation)
     assert ledger.completed() == completed
+
+
+@pytest.mark.slow
+def test_a_lie_of_thirty_percent_does_not_outlive_a_validation(
+    place: Setting, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the simulated device: right, not slower by its records, and contradicted."""
+    monkeypatch.setattr("kopt_harness.evaluate.lint", lambda solution: LintReport())
+    monkeypatch.setattr("kopt_harness.confirm.OTHERS", 0)
+    tests = Path(__file__).parents[1]
+    liar = load(tests / "exploits" / "solutions" / "t10-shortened-records").solution
+    sources = tuple(
+        source.model_copy(
+            update={"content": source.content.replace("    host_function(overwrite)\n", "")}
+        )
+        for source in liar.sources
+    )
+    honest = liar.model_copy(update={"name": "honest", "sources": sources})
+    device = Setting.here(place.catalog, "simulated", place.options)
+    found = validate(device, archived(place, liar), honest, [workload], DictLedger())
+    assert found.gate is not None
+    assert found.gate.passed, found.gate.reason
+    assert found.gate.comparison is not None
+    assert found.gate.comparison.ratio == pytest.approx(0.7, abs=0.02)
+    assert found.confirmation is not None
+    assert found.confirmation.outcome == "disagreed"
 
 
 def test_a_sweep_takes_as_many_inputs_as_it_is_asked_for(

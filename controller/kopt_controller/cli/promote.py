@@ -51,8 +51,9 @@ def promote(
 
     The archived bytes are swept over all workloads against the present incumbent, by workers
     that have run nothing before. If all holds they are built again in an empty cache, and other
-    workers check and time them once more. Every condition is printed with its number; what is
-    required stands under [conditions] of the file that --config names.
+    workers check and time them once more; on a GPU a profiler outside of their process has to
+    agree. Every condition is printed with its number; what is required stands under [conditions]
+    of the file that --config names.
     """
     from kopt_harness.archive import Archive
     from kopt_harness.targets import require_present

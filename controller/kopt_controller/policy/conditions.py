@@ -94,6 +94,8 @@ def validation_conditions(
         found.append(_rebuild(sweep.built, validation))
     if rules.validate_in_second_process:
         found.append(_second_process(validation, overridden))
+    if rules.external_confirmation:
+        found.append(_confirmation(validation, overridden))
     return tuple(found)
 
 
@@ -291,6 +293,29 @@ def _second_process(validation: Validation | None, overridden: Collection[str]) 
     return Condition(
         name="validation",
         required="new processes and inputs: pass, not slower, no further flag",
+        measured=text,
+        ok=holds,
+    )
+
+
+def _confirmation(validation: Validation | None, overridden: Collection[str]) -> Condition:
+    found = None if validation is None else validation.confirmation
+    holds, text = False, NOT_RUN
+    if validation is not None and found is None:
+        passed = validation.gate is not None and validation.gate.passed
+        text = NOT_RECORDED if passed else NOT_RUN
+    elif found is not None:
+        flag = found.flag
+        holds = flag is None or flag.code in overridden
+        text = found.reason if flag is None else f"{flag.code}: {flag.detail}"
+        if found.outcome == "agreed":
+            far = max(abs(w.claimed_busy_us - w.external_us) for w in found.workloads)
+            text = f"{found.profiler} agrees on {len(found.workloads)} workloads, "
+            text += f"within {far:.2f} us of a call's kernels"
+        text += " (overridden)" if flag is not None and holds else ""
+    return Condition(
+        name="confirmation",
+        required="on a GPU: an external profiler agrees within max(10 %, 0.5 us)",
         measured=text,
         ok=holds,
     )

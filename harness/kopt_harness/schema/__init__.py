@@ -17,6 +17,7 @@ from .compare import (
     Validation,
     WorkloadComparison,
 )
+from .confirm import Confirmation, ConfirmationOutcome, ConfirmedWorkload, RowOutcome
 from .definition import (
     ITEM_BYTES,
     Axis,
@@ -57,6 +58,9 @@ __all__ = [
     "CacheState",
     "Comparison",
     "ComparisonDecision",
+    "Confirmation",
+    "ConfirmationOutcome",
+    "ConfirmedWorkload",
     "ContestTolerance",
     "DType",
     "Definition",
@@ -73,6 +77,7 @@ __all__ = [
     "Profile",
     "ProfiledKernel",
     "Reason",
+    "RowOutcome",
     "SecondaryRatios",
     "Solution",
     "SolutionRef",

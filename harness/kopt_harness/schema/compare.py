@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from ._base import Model
 from .build import BuildResult
+from .confirm import Confirmation
 from .verdict import Evaluation, Reason, SolutionRef
 
 ComparisonDecision = Literal["faster", "slower", "same", "ambiguous"]
@@ -125,6 +126,8 @@ class Validation(Model):
     """Out of an empty cache; without its place."""
     gate: GateResult | None
     """On representative workloads, with new inputs; null where it does not build."""
+    confirmation: Confirmation | None = None
+    """By an external profiler; null where the gate was not passed."""
 
 
 class SweepResult(Model):

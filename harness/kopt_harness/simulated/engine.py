@@ -25,6 +25,7 @@ from .memory import Memory
 from .trace import KINDS, Trace
 
 if TYPE_CHECKING:
+    from .counters import Counters
     from .graph import Graph
 
 __all__ = [
@@ -110,6 +111,8 @@ class Gpu:
         """Kernels that were compiled since the start."""
         self.last_error: str | None = None
         """Of a launch that did not happen; stays until somebody looks."""
+        self.counters: Counters | None = None
+        """For a profiler outside of this process."""
         self._streams = [self.default_stream]
         self._host_ns: float = _FIRST_NS
         self._slept_ns: float = _FIRST_NS
@@ -203,7 +206,9 @@ class Gpu:
         self._start_ready()
         running = [s for s in self._streams if s.running is not None]
         if not running:
-            raise DeviceFaultError("deadlock: a stream waits for an event nobody records")
+            if any(s.pending for s in self._streams):
+                raise DeviceFaultError("deadlock: a stream waits for an event nobody records")
+            return  # the last piece of work was to wait for an event, which has come
         stream = min(running, key=lambda s: (s.running[0], s.number))  # type: ignore[index]
         assert stream.running is not None
         end_ns, work = stream.running
@@ -237,6 +242,8 @@ class Gpu:
                 stream.running = (end_ns, work)
                 if work.kind in KINDS and end_ns != HANG_NS:
                     self.trace.add(_record(work, stream, ready_ns, end_ns))
+                    if self.counters is not None and work.kind == "kernel":
+                        self.counters.add(work.name, work.size, stream.number, end_ns - ready_ns)
 
     def _duration_ns(self, work: Work) -> float:
         traffic = self.l2.touch((*work.reads, *work.writes))

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch  # noqa: F401  while the judge opens; every candidate needs it
+import torch  # while the judge opens; every candidate needs it
 
-from kopt_harness.bench.timers import Timer, make_timer
+from kopt_harness.bench.timers import Sample, Timer, make_timer
 from kopt_harness.build.loading import load
 from kopt_harness.layout import Arena
 from kopt_harness.schema import Definition, Solution
@@ -57,13 +57,9 @@ class Candidate:
             self._device = open_device(request["device_kind"], index=request["device_index"])
             arena = Arena.model_validate(request["arena"])
             self._device.attach(arena, self._arena_fd, request["export"])
-            self._timer = make_timer(
-                request["timer"],
-                cache=request["cache"],
-                torch_device=self._device.torch_device,
-                l2_bytes=request["l2_bytes"],
-            )
+            self._timer = self._make_timer(request)
             flush_cpu_ns = self._flush_cpu_ns()
+            own = [self._own_call() for _ in range(request.get("own_calls", 0))]
             self._tripwires = Tripwires(self._timer)
             self._outreach = Outreach()
             install_import_hook(self._solution.spec.dependencies)
@@ -71,6 +67,8 @@ class Candidate:
             isolation=self._isolation,
             flush_bytes=self._timer.flush_bytes,
             flush_cpu_ns=flush_cpu_ns,
+            own_ns=[sample.ns for sample in own],
+            own_busy_ns=[sample.details.get("busy_ns", 0) for sample in own],
         )
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +78,7 @@ class Candidate:
         return self._answer(**self._conduct())
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One call on what the judge has put into the arena; timed or not.
+        """One call on what the judge has put into the arena; timed or not, then also several.
 
         A timed call first sends ``flushed`` and waits for ``go``: only then are the inputs
         complete, and the orchestrator's clock runs. On a CPU the judge flushes in between.
@@ -99,7 +97,10 @@ class Candidate:
                 answer = {"ns": sample.ns, "details": sample.details}
             else:
                 with self._phases("call"):
-                    call.run()
+                    start_ns = time.perf_counter_ns()
+                    for _ in range(request["calls"]):
+                        call.run()
+                    answer = {"details": {"host_ns": time.perf_counter_ns() - start_ns}}
                     call.seal()
                     self._device.synchronize()
             with self._phases("deliver"):
@@ -131,6 +132,23 @@ class Candidate:
         with self._phases("profile"):
             found = run_profiler(request["profiler"], call, self._device)
         return self._answer(**found)
+
+    def _make_timer(self, request: dict[str, Any]) -> Timer:
+        """The timer of this process, before candidate code."""
+        return make_timer(
+            request["timer"],
+            cache=request["cache"],
+            torch_device=self._device.torch_device,
+            l2_bytes=request["l2_bytes"],
+        )
+
+    def _own_call(self) -> Sample:
+        """A call of the evaluator's own kernels, before candidate code: what timers differ by."""
+        call = _OwnCall(self._device)
+        self._timer.flush()
+        sample = self._timer.measure(call)
+        self._device.read_fingerprint(call.handle)
+        return sample
 
     def _flush_cpu_ns(self) -> int | None:
         """Processor time of a flush, before candidate code can add to it."""
@@ -177,6 +195,23 @@ class Candidate:
 
     def _answer(self, **fields: Any) -> dict[str, Any]:
         return {**fields, "phases": self._phases.take()}
+
+
+class _OwnCall:
+    """Small kernels of the evaluator, as a timer takes a call."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._sample = torch.arange(64, device=device.torch_device)
+        self.handle: Any = device.fingerprint([self._sample])
+        device.synchronize()
+
+    def run(self) -> None:
+        """Launches them."""
+        self.handle = self._device.fingerprint([self._sample])
+
+    def seal(self) -> None:
+        """There is nothing to look at."""
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kopt_harness import proc
 from kopt_harness.environ import worker_environment
@@ -29,15 +29,23 @@ from . import forkserver
 from .claims import plain_text
 from .wire import Channel, ChannelClosedError, ChannelTimeoutError, WireError
 
-__all__ = ["MODULES", "SANDBOXED", "WorkerClient", "WorkerFailedError", "arena_file"]
+__all__ = [
+    "MODULES",
+    "SANDBOXED",
+    "Observer",
+    "WorkerClient",
+    "WorkerFailedError",
+    "arena_file",
+]
 
 MODULES = {
     "candidate": "kopt_harness.worker.candidate",
     "judge": "kopt_harness.worker.judge",
+    "observed": "kopt_harness.worker.observe",
     "witness": "kopt_harness.worker.witness",
 }
 """Module that each kind of worker runs."""
-SANDBOXED = frozenset({"candidate"})
+SANDBOXED = frozenset({"candidate", "observed"})
 """Kinds that run candidate code."""
 _FORKED = (
     (MODULES["candidate"],),
@@ -51,6 +59,17 @@ _MAX_PHASES = 64
 _FREEZE_S = 0.2
 _LAST_WORDS_S = 2.0
 """Between the end of a channel and that of its process."""
+
+
+class Observer(NamedTuple):
+    """A profiler that is to start a candidate."""
+
+    name: str
+    """Of ``kopt_harness.external``."""
+    report_fd: int
+    """The end of a pipe that it prints to; the candidate does not have it."""
+    folders: tuple[str, ...] = ()
+    """What it needs to read beside the system."""
 
 
 class WorkerFailedError(Exception):
@@ -83,6 +102,7 @@ class WorkerClient:
         readable: Sequence[Path] | None = None,
         roots: Sequence[Path] = (),
         limits: Mapping[str, Any] | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """Starts it.
 
@@ -95,6 +115,7 @@ class WorkerClient:
                 folder of the build that it is to load.
             roots: Projects whose definitions and evidence it must not see.
             limits: Fields of the sandbox's policy that differ from the default.
+            observer: Who starts an ``observed`` candidate.
         """
         self._folder = Path(tempfile.mkdtemp(prefix=f"{sandbox.WORKER_PREFIX}{module}-"))
         self._folder.chmod(0o711)  # another user must get to its HOME
@@ -107,7 +128,7 @@ class WorkerClient:
         variables = worker_environment(self._home) | dict(environment or {})
         ours, theirs = socket.socketpair()
         with theirs:
-            fds = (theirs.fileno(), arena_fd)
+            fds = (theirs.fileno(), arena_fd, *((observer.report_fd,) if observer else ()))
             if self._sandboxed:
                 policy = Policy(
                     home=str(self._home),
@@ -119,7 +140,8 @@ class WorkerClient:
                     title=module,
                     **(_limits() | dict(limits or {})),
                 )
-                self._worker = self._start_sandboxed(policy, variables)
+                words = (observer.name,) if observer else ()
+                self._worker = self._start_sandboxed(policy, variables, words)
             else:
                 argv = [MODULES[module], forkserver.PARENT, *map(str, fds)]
                 self._worker = self._start(argv, variables, fds)
@@ -131,13 +153,15 @@ class WorkerClient:
         self.ending: proc.Ending | None = None
         """How it has ended, once it is closed."""
 
-    def _start_sandboxed(self, policy: Policy, variables: Mapping[str, str]) -> proc.Worker:
+    def _start_sandboxed(
+        self, policy: Policy, variables: Mapping[str, str], words: Sequence[str]
+    ) -> proc.Worker:
         status, status_fd = os.pipe()
         policy_fd = policy._replace(status_fd=status_fd).to_file()
         try:
             module = MODULES[self.module]
             argv = sandbox.arguments(
-                policy_fd, forkserver.PARENT, module, forkserver.PARENT, *policy.fds
+                policy_fd, forkserver.PARENT, module, forkserver.PARENT, *policy.fds, *words
             )
             fds = (*policy.fds, status_fd, policy_fd)
             return self._start(argv, variables, fds, status_fd=status)
@@ -267,6 +291,15 @@ class WorkerClient:
         with open(descriptor, "rb") as stream:  # noqa: PTH123  a descriptor, not a path
             stream.seek(max(0, os.fstat(descriptor).st_size - _MAX_LOG_BYTES))
             return stream.read().decode(errors="replace")
+
+    def finish(self, timeout_s: float) -> bool:
+        """Lets the process end by itself, as it does when its channel is closed.
+
+        Returns:
+            Whether it has; ``close`` it in any case.
+        """
+        self._channel.close()
+        return self._worker.wait(timeout_s)
 
     def close(self) -> proc.Ending:
         """Kills the process and everything below it, and removes its folders."""
