@@ -3,196 +3,20 @@
 
 #include "problem.cuh"
 #include "ptx.cuh"
+#include "schedule.cuh"
+#include "shapes.cuh"
 
 namespace gdn {
-
-constexpr int kMostSorted = 256;  // sequences that are put in order of their length
-
-/// Shapes of a block: kColumns of V, kTiles * 16 of them a warp.
-template <int kColumnsT, int kTilesT, int kStagesT>
-struct Shape {
-  static constexpr int kColumns = kColumnsT;
-  static constexpr int kTiles = kTilesT;
-  static constexpr int kStages = kStagesT;
-  static constexpr int kPairs = kColumns / (16 * kTiles);  // warps with state, and with output
-  static constexpr int kLoaders = 2;                       // warps that load
-  static constexpr int kThreads = (2 * kPairs + kLoaders) * 32;
-  static constexpr int kSplits = kWidth / kColumns;
-
-  static constexpr int kVRowBytes = 2 * kColumns + 16;
-  static constexpr int kQ = kTileBytes;  // offsets in a stage; k is at 0
-  static constexpr int kV = 2 * kTileBytes;
-  static constexpr int kRecord = kV + kChunk * kVRowBytes;
-  static constexpr int kStageBytes = kRecord + static_cast<int>(sizeof(Record));
-
-  static constexpr int kStateBytes = kTiles * 8 * 32 * 16;  // handed over by one warp
-  static constexpr int kOutRowBytes = 32 * kTiles + 16;
-  static constexpr int kUpdateBytes = kChunk * kOutRowBytes;  // or kTiles * 4 * 32 * 16, smaller
-  static constexpr int kPairBytes = kStateBytes + kUpdateBytes;
-  static constexpr int kHandOver = kStages * kStageBytes;
-  static constexpr int kBarriers = kHandOver + kPairs * kPairBytes;
-  static constexpr int kSharedBytes = kBarriers + (2 * kStages + 4 * kPairs) * 8;
-  static_assert(kUpdateBytes >= kTiles * 4 * 32 * 16 && kStageBytes % 16 == 0);
-};
-
-/// Shared memory of a block as addresses.
-template <class S>
-struct Memory {
-  uint32_t base;
-
-  __device__ uint32_t stage(int i) const { return base + i * S::kStageBytes; }
-  __device__ uint32_t state(int pair) const { return base + S::kHandOver + pair * S::kPairBytes; }
-  __device__ uint32_t update(int pair) const { return state(pair) + S::kStateBytes; }
-  __device__ uint32_t barrier(int i) const { return base + S::kBarriers + i * 8; }
-  __device__ uint32_t full(int i) const { return barrier(i); }
-  __device__ uint32_t empty(int i) const { return barrier(S::kStages + i); }
-  __device__ uint32_t state_full(int pair) const { return barrier(2 * S::kStages + pair); }
-  __device__ uint32_t state_empty(int pair) const {
-    return barrier(2 * S::kStages + S::kPairs + pair);
-  }
-  __device__ uint32_t update_full(int pair) const {
-    return barrier(2 * S::kStages + 2 * S::kPairs + pair);
-  }
-  __device__ uint32_t update_empty(int pair) const {
-    return barrier(2 * S::kStages + 3 * S::kPairs + pair);
-  }
-};
-
-/// Where in the stages a chunk is.
-template <class S>
-struct Turn {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ void advance() {
-    if (++stage == S::kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-struct Task {
-  int64_t begin;  // first token
-  int tokens;
-  int sequence;
-  int head;
-  int column;  // of V
-
-  __device__ int chunks() const { return (tokens + kChunk - 1) / kChunk; }
-};
-
-__device__ __forceinline__ uint4 load_shared(uint32_t address) {
-  uint4 x;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "r"(address)
-               : "memory");
-  return x;
-}
-
-__device__ __forceinline__ float2 load_shared_pair(uint32_t address) {
-  float2 x;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
-  return x;
-}
-
-__device__ __forceinline__ float load_shared_float(uint32_t address) {
-  float x;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
-  return x;
-}
-
-__device__ __forceinline__ void store_shared(uint32_t address, uint4 x) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x.x), "r"(x.y),
-               "r"(x.z), "r"(x.w)
-               : "memory");
-}
-
-__device__ __forceinline__ void store_shared_word(uint32_t address, uint32_t x) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
-}
-
-/// All lanes are done with what the barrier guards.
-__device__ __forceinline__ void warp_arrive(uint32_t barrier, int lane) {
-  __syncwarp();
-  if (lane == 0) barrier_arrive(barrier);
-}
-
-/// Rows of q, k and v of one chunk; zeros where the sequence has ended.
-template <class S>
-__device__ __forceinline__ void load_rows(const Params& p, const Task& task, int chunk,
-                                          uint32_t stage, int thread) {
-  constexpr int kStep = S::kLoaders * 32;
-  const int64_t first = task.begin + static_cast<int64_t>(chunk) * kChunk;
-  const int count = task.tokens - chunk * kChunk;
-  const int64_t qk_at = (first * kKeyHeads + task.head / (kHeads / kKeyHeads)) * kWidth;
-#pragma unroll 4
-  for (int i = 0; i < kChunk * 16 / kStep; ++i) {
-    const int piece = i * kStep + thread;
-    const int row = piece / 16;
-    const bool valid = row < count;
-    const int64_t source = qk_at + (valid ? row : 0) * (kKeyHeads * kWidth) + piece % 16 * 8;
-    const uint32_t target = stage + row * kRowBytes + piece % 16 * 16;
-    copy_async(target, p.k + source, valid);
-    copy_async(target + S::kQ, p.q + source, valid);
-  }
-  constexpr int kPieces = S::kColumns / 8;
-  const __nv_bfloat16* v = p.v + (first * kHeads + task.head) * kWidth + task.column;
-#pragma unroll 4
-  for (int i = 0; i < kChunk * kPieces / kStep; ++i) {
-    const int piece = i * kStep + thread;
-    const int row = piece / kPieces;
-    const bool valid = row < count;
-    copy_async(stage + S::kV + row * S::kVRowBytes + piece % kPieces * 16,
-               v + (valid ? row : 0) * (kHeads * kWidth) + piece % kPieces * 8, valid);
-  }
-}
-
-template <class S>
-__device__ __forceinline__ void load_record(const Params& p, const Task& task, int chunk,
-                                            uint32_t stage, int thread) {
-  const int64_t slot = slot_of(task.begin, task.sequence) + chunk;
-  const char* source = p.workspace + (slot * kHeads + task.head) * sizeof(Record);
-#pragma unroll 4
-  for (int piece = thread; piece < static_cast<int>(sizeof(Record) / 16);
-       piece += S::kLoaders * 32) {
-    copy_async(stage + S::kRecord + piece * 16, source + piece * 16, true);
-  }
-}
-
-template <class S>
-__device__ __forceinline__ void load_chunks(const Params& p, const Task& task, Memory<S> memory,
-                                            int thread) {
-  const int chunks = task.chunks();
-  const int ahead = chunks < S::kStages ? chunks : S::kStages;
-  for (int c = 0; c < ahead; ++c) load_rows<S>(p, task, c, memory.stage(c), thread);
-  wait_for_previous_kernel();
-  for (int c = 0; c < ahead; ++c) {
-    load_record<S>(p, task, c, memory.stage(c), thread);
-    barrier_arrive_after_copies(memory.full(c));
-  }
-  Turn<S> turn;
-  for (int c = S::kStages; c < chunks; ++c) {
-    barrier_wait(memory.empty(turn.stage), turn.parity);
-    load_rows<S>(p, task, c, memory.stage(turn.stage), thread);
-    load_record<S>(p, task, c, memory.stage(turn.stage), thread);
-    barrier_arrive_after_copies(memory.full(turn.stage));
-    turn.advance();
-  }
-}
 
 /// Offsets of a lane's row in the four 8 x 8 matrices that one load fetches.
 struct Lanes {
   uint32_t row_major;   // second matrix to the right, third below
   uint32_t transposed;  // second matrix below, third to the right
-  uint32_t a_operand;   // the same order, with all 16 rows in a row
-  uint32_t v_rows;
+  uint32_t v_rows;      // as row_major
 
   __device__ Lanes(int lane, int v_row_bytes)
       : row_major((lane % 8 + lane / 16 * 8) * kRowBytes + lane / 8 % 2 * 16),
         transposed((lane % 8 + lane / 8 % 2 * 8) * kRowBytes + lane / 16 * 16),
-        a_operand(lane % 16 * kRowBytes + lane / 16 * 16),
         v_rows((lane % 8 + lane / 16 * 8) * v_row_bytes + lane / 8 % 2 * 16) {}
 };
 
@@ -202,7 +26,7 @@ struct Chain {
   static constexpr int kTiles = S::kTiles;
   float s[kTiles][16][4];
 
-  __device__ __forceinline__ void load(const float* source, int g, int t) {
+  __device__ __forceinline__ void load(const float* source, int lane) {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
@@ -210,7 +34,7 @@ struct Chain {
         float2 upper = make_float2(0.0f, 0.0f);
         float2 below = upper;
         if (source != nullptr) {
-          const float* at = source + (16 * m + g) * kWidth + 8 * n + 2 * t;
+          const float* at = source + (16 * m + lane / 4) * kWidth + 8 * n + 2 * (lane % 4);
           upper = *reinterpret_cast<const float2*>(at);
           below = *reinterpret_cast<const float2*>(at + 8 * kWidth);
         }
@@ -222,66 +46,84 @@ struct Chain {
     }
   }
 
-  __device__ __forceinline__ void store(float* target, int g, int t) const {
+  __device__ __forceinline__ void store(float* target, int lane) const {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
       for (int n = 0; n < 16; ++n) {
-        float* at = target + (16 * m + g) * kWidth + 8 * n + 2 * t;
+        float* at = target + (16 * m + lane / 4) * kWidth + 8 * n + 2 * (lane % 4);
         *reinterpret_cast<float2*>(at) = make_float2(s[m][n][0], s[m][n][1]);
         *reinterpret_cast<float2*>(at + 8 * kWidth) = make_float2(s[m][n][2], s[m][n][3]);
       }
     }
   }
 
+  /// Columns 16 step .. of S rounded, as an A operand. With its middle words swapped it is two B
+  /// operands of S^T.
+  __device__ __forceinline__ uint4 rounded(int m, int step) const {
+    const float(&left)[4] = s[m][2 * step];
+    const float(&right)[4] = s[m][2 * step + 1];
+    return make_uint4(pack_bf16(left[0], left[1]), pack_bf16(left[2], left[3]),
+                      pack_bf16(right[0], right[1]), pack_bf16(right[2], right[3]));
+  }
+
   /// x = S k^T (V x tokens); what S is rounded to is handed over on the way.
   __device__ __forceinline__ void read(float (&x)[kTiles][8][4], uint32_t k_tile,
                                        uint32_t hand_over, const Lanes& lanes, int lane) const {
+    uint32_t b[2][4][4];
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      load_matrices(b[0][pair], k_tile + lanes.row_major + pair * 16 * kRowBytes);
+    }
 #pragma unroll
     for (int step = 0; step < 8; ++step) {
-      uint32_t a[kTiles][4];
+      if (step < 7) {
+#pragma unroll
+        for (int pair = 0; pair < 4; ++pair) {
+          load_matrices(b[(step + 1) % 2][pair],
+                        k_tile + lanes.row_major + pair * 16 * kRowBytes + (step + 1) * 32);
+        }
+      }
+      uint4 a[kTiles];
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        const float(&left)[4] = s[m][2 * step];
-        const float(&right)[4] = s[m][2 * step + 1];
-        a[m][0] = pack_bf16(left[0], left[1]);
-        a[m][1] = pack_bf16(left[2], left[3]);
-        a[m][2] = pack_bf16(right[0], right[1]);
-        a[m][3] = pack_bf16(right[2], right[3]);
-        store_shared(hand_over + ((m * 8 + step) * 32 + lane) * 16,
-                     make_uint4(a[m][0], a[m][1], a[m][2], a[m][3]));
+        a[m] = rounded(m, step);
+        if constexpr (!S::kSolo) store_shared(hand_over + ((m * 8 + step) * 32 + lane) * 16, a[m]);
       }
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
-        uint32_t b[4];
-        load_matrices(b, k_tile + lanes.row_major + pair * 16 * kRowBytes + step * 32);
+        const uint32_t(&rows)[4] = b[step % 2][pair];
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
-          mma_bf16(x[m][2 * pair], a[m][0], a[m][1], a[m][2], a[m][3], b[0], b[1]);
-          mma_bf16(x[m][2 * pair + 1], a[m][0], a[m][1], a[m][2], a[m][3], b[2], b[3]);
+          mma_bf16(x[m][2 * pair], a[m].x, a[m].y, a[m].z, a[m].w, rows[0], rows[1]);
+          mma_bf16(x[m][2 * pair + 1], a[m].x, a[m].y, a[m].z, a[m].w, rows[2], rows[3]);
         }
       }
     }
   }
 
-  /// x = v - decay x, rounded, as A operands.
-  __device__ __forceinline__ void subtract(uint32_t (&a)[kTiles][4][4],
-                                           const float (&x)[kTiles][8][4], uint32_t v_tile,
-                                           uint32_t decay, const Lanes& lanes, int t) const {
+  /// x = v - decay x, rounded as A operands `a`; then x = beta x.
+  __device__ __forceinline__ void subtract(uint32_t (&a)[kTiles][4][4], float (&x)[kTiles][8][4],
+                                           const uint32_t (&v)[kTiles][4][4], uint32_t record,
+                                           int lane) const {
+    const uint32_t decay = record + offsetof(Record, decay) + lane % 4 * 8;
+    const uint32_t strength = record + offsetof(Record, strength) + lane % 4 * 8;
 #pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      const float2 first = load_shared_pair(decay + (16 * pair + 2 * t) * 4);
-      const float2 second = load_shared_pair(decay + (16 * pair + 8 + 2 * t) * 4);
+    for (int n = 0; n < 8; ++n) {
+      const float2 factor = load_shared_pair(decay + n * 32);
+      const float2 beta = load_shared_pair(strength + n * 32);
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        uint32_t v[4];
-        load_matrices_transposed(v, v_tile + lanes.v_rows + pair * 16 * S::kVRowBytes + m * 32);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float2 factor = i < 2 ? first : second;
-          const float(&tile)[4] = x[m][2 * pair + i / 2];
-          a[m][pair][i] = pack_bf16(fmaf(-factor.x, tile[i % 2 * 2], low_bf16(v[i])),
-                                    fmaf(-factor.y, tile[i % 2 * 2 + 1], high_bf16(v[i])));
+        for (int r = 0; r < 2; ++r) {
+          const int i = n % 2 * 2 + r;
+          float& x0 = x[m][n][2 * r];
+          float& x1 = x[m][n][2 * r + 1];
+          x0 = fmaf(-factor.x, x0, low_bf16(v[m][n / 2][i]));
+          x1 = fmaf(-factor.y, x1, high_bf16(v[m][n / 2][i]));
+          a[m][n / 2][i] = pack_bf16(x0, x1);
+          x0 *= beta.x;
+          x1 *= beta.y;
         }
       }
     }
@@ -315,123 +157,47 @@ struct Chain {
   }
 };
 
-/// A warp that has the state.
+/// v (V x tokens), in the places of A operands.
 template <class S>
-__device__ __forceinline__ void run_chain(const Params& p, const Task& task, Memory<S> memory,
-                                          int pair_index, int lane) {
-  constexpr int kTiles = S::kTiles;
-  const int g = lane / 4;
-  const int t = lane % 4;
-  const Lanes lanes(lane, S::kVRowBytes);
-  const int column = task.column + pair_index * 16 * kTiles;
-  const int64_t state_at =
-      (static_cast<int64_t>(task.sequence) * kHeads + task.head) * kStateSize + column * kWidth;
-  Chain<S> chain;
-  chain.load(p.state == nullptr || task.tokens == 0 ? nullptr : p.state + state_at, g, t);
-
-  const int chunks = task.chunks();
-  Turn<S> turn;
-  for (int c = 0; c < chunks; ++c) {
-    const uint32_t stage = memory.stage(turn.stage);
-    const uint32_t record = stage + S::kRecord;
-    const uint32_t handed = (c & 1) ^ 1;  // parity of the other warp's last answer
-    if (c > 0) barrier_wait(memory.state_empty(pair_index), handed);
-    barrier_wait(memory.full(turn.stage), turn.parity);
-    uint32_t u[kTiles][4][4];
-    {
-      float x[kTiles][8][4] = {};
-      chain.read(x, stage, memory.state(pair_index), lanes, lane);
-      warp_arrive(memory.state_full(pair_index), lane);
-      chain.subtract(u, x, stage + S::kV + pair_index * 32 * kTiles,
-                     record + offsetof(Record, decay), lanes, t);
+__device__ __forceinline__ void load_values(uint32_t (&v)[S::kTiles][4][4], uint32_t v_tile) {
+#pragma unroll
+  for (int m = 0; m < S::kTiles; ++m) {
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      load_matrices_transposed(v[m][pair], v_tile + pair * 16 * S::kVRowBytes + m * 32);
     }
-    float y[kTiles][8][4] = {};
-#pragma unroll
-    for (int row = 0; row < 4; ++row) {
-#pragma unroll
-      for (int step = 0; step <= row; ++step) {
-        const uint4 b = load_shared(record + (block_at(row, step) * 32 + lane) * 16);
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-          const uint32_t(&a)[4] = u[m][step];
-          mma_bf16(y[m][2 * row], a[0], a[1], a[2], a[3], b.x, b.y);
-          mma_bf16(y[m][2 * row + 1], a[0], a[1], a[2], a[3], b.z, b.w);
-        }
-      }
-    }
-    if (c > 0) barrier_wait(memory.update_empty(pair_index), handed);
-    const uint32_t left = record + offsetof(Record, left);
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const float2 first = load_shared_pair(left + (16 * step + 2 * t) * 4);
-      const float2 second = load_shared_pair(left + (16 * step + 8 + 2 * t) * 4);
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        const float(&y0)[4] = y[m][2 * step];
-        const float(&y1)[4] = y[m][2 * step + 1];
-        store_shared(memory.update(pair_index) + ((m * 4 + step) * 32 + lane) * 16,
-                     make_uint4(pack_bf16(y0[0], y0[1]), pack_bf16(y1[0], y1[1]),
-                                pack_bf16(y0[2], y0[3]), pack_bf16(y1[2], y1[3])));
-        u[m][step][0] = pack_bf16(first.x * y0[0], first.y * y0[1]);
-        u[m][step][1] = pack_bf16(first.x * y0[2], first.y * y0[3]);
-        u[m][step][2] = pack_bf16(second.x * y1[0], second.y * y1[1]);
-        u[m][step][3] = pack_bf16(second.x * y1[2], second.y * y1[3]);
-      }
-    }
-    warp_arrive(memory.update_full(pair_index), lane);
-    const float chunk_decay = load_shared_float(record + offsetof(Record, decay) + (kChunk - 1) * 4);
-    chain.write(u, chunk_decay, stage, lanes);
-    warp_arrive(memory.empty(turn.stage), lane);
-    turn.advance();
   }
-  chain.store(p.new_state + state_at, g, t);
 }
 
-/// A warp that turns the states and updates of its partner into output.
+/// The output of kTiles * 16 columns of V for a chunk, (tokens x V), as accumulators of one warp.
 template <class S>
-__device__ __forceinline__ void run_output(const Params& p, const Task& task, Memory<S> memory,
-                                           int pair_index, int lane) {
-  constexpr int kTiles = S::kTiles;
-  constexpr int kPieces = 2 * kTiles;  // 16 bytes each, of an output row
-  const int g = lane / 4;
-  const int t = lane % 4;
-  const Lanes lanes(lane, S::kVRowBytes);
-  const uint32_t own = memory.update(pair_index);
-  __nv_bfloat16* output = p.output + (task.begin * kHeads + task.head) * kWidth + task.column +
-                          pair_index * 16 * kTiles;
-  const int chunks = task.chunks();
-  Turn<S> turn;
-  for (int c = 0; c < chunks; ++c) {
-    const uint32_t stage = memory.stage(turn.stage);
-    const uint32_t record = stage + S::kRecord;
-    const uint32_t parity = c & 1;
-    float o[4][2 * kTiles][4] = {};
-    barrier_wait(memory.full(turn.stage), turn.parity);
-    barrier_wait(memory.state_full(pair_index), parity);
-#pragma unroll
-    for (int step = 0; step < 8; ++step) {
-      uint4 b[kTiles];
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        b[m] = load_shared(memory.state(pair_index) + ((m * 8 + step) * 32 + lane) * 16);
-      }
-#pragma unroll
-      for (int row = 0; row < 4; ++row) {
-        uint32_t a[4];
-        load_matrices(a, stage + S::kQ + lanes.a_operand + row * 16 * kRowBytes + step * 32);
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-          mma_bf16(o[row][2 * m], a[0], a[1], a[2], a[3], b[m].x, b[m].z);
-          mma_bf16(o[row][2 * m + 1], a[0], a[1], a[2], a[3], b[m].y, b[m].w);
-        }
-      }
-    }
-    warp_arrive(memory.state_empty(pair_index), lane);
+struct Output {
+  static constexpr int kTiles = S::kTiles;
+  float o[4][2 * kTiles][4] = {};
+
+  /// o += q[:, 16 step ..] S[:, 16 step ..]^T
+  __device__ __forceinline__ void read(const uint4 (&state)[kTiles], int step, uint32_t q_tile,
+                                       int lane) {
+    const uint32_t rows = q_tile + lane % 16 * kRowBytes + lane / 16 * 16 + step * 32;
 #pragma unroll
     for (int row = 0; row < 4; ++row) {
-      const uint32_t decay = record + offsetof(Record, decay) + (16 * row + g) * 4;
-      const float upper = p.scale * load_shared_float(decay);
-      const float below = p.scale * load_shared_float(decay + 32);
+      uint32_t a[4];
+      load_matrices(a, rows + row * 16 * kRowBytes);
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        mma_bf16(o[row][2 * m], a[0], a[1], a[2], a[3], state[m].x, state[m].z);
+        mma_bf16(o[row][2 * m + 1], a[0], a[1], a[2], a[3], state[m].y, state[m].w);
+      }
+    }
+  }
+
+  /// o *= scale * decay
+  __device__ __forceinline__ void scale(float scale, uint32_t record, int lane) {
+#pragma unroll
+    for (int row = 0; row < 4; ++row) {
+      const uint32_t decay = record + offsetof(Record, decay) + (16 * row + lane / 4) * 4;
+      const float upper = scale * load_shared_float(decay);
+      const float below = scale * load_shared_float(decay + 32);
 #pragma unroll
       for (int n = 0; n < 2 * kTiles; ++n) {
         o[row][n][0] *= upper;
@@ -440,104 +206,228 @@ __device__ __forceinline__ void run_output(const Params& p, const Task& task, Me
         o[row][n][3] *= below;
       }
     }
-    barrier_wait(memory.update_full(pair_index), parity);
+  }
+
+  /// o += attend[:, 16 step ..] u[16 step .., :]
+  __device__ __forceinline__ void attend(const uint4 (&update)[kTiles], int step, uint32_t record,
+                                         int lane) {
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      uint4 b[kTiles];
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        b[m] = load_shared(own + ((m * 4 + step) * 32 + lane) * 16);
-      }
+    for (int part = 0; part < 2; ++part) {
 #pragma unroll
       for (int row = step; row < 4; ++row) {
         const uint4 a = load_shared(record + offsetof(Record, attend) +
-                                    (block_at(row, step) * 32 + lane) * 16);
+                                    ((part * Record::kBlocks + block_at(row, step)) * 32 + lane) * 16);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
-          mma_bf16(o[row][2 * m], a.x, a.y, a.z, a.w, b[m].x, b[m].y);
-          mma_bf16(o[row][2 * m + 1], a.x, a.y, a.z, a.w, b[m].z, b[m].w);
+          mma_bf16(o[row][2 * m], a.x, a.y, a.z, a.w, update[m].x, update[m].y);
+          mma_bf16(o[row][2 * m + 1], a.x, a.y, a.z, a.w, update[m].z, update[m].w);
         }
       }
     }
-    warp_arrive(memory.empty(turn.stage), lane);
-    turn.advance();
-    // The place of the update, which has been read, serves to turn accumulators into rows.
+  }
+
+  /// Writes the first `count` rows; `turn` is the warp's own shared memory, to turn accumulators
+  /// into rows.
+  __device__ __forceinline__ void store(__nv_bfloat16* output, int count, uint32_t turn, int lane) {
+    constexpr int kPieces = 2 * kTiles;  // 16 bytes each, of a row
+    __syncwarp();                        // the rows before are read
 #pragma unroll
     for (int row = 0; row < 4; ++row) {
 #pragma unroll
       for (int n = 0; n < 2 * kTiles; ++n) {
-        const uint32_t at = own + (16 * row + g) * S::kOutRowBytes + n * 16 + t * 4;
+        const uint32_t at = turn + (16 * row + lane / 4) * S::kOutRowBytes + n * 16 + lane % 4 * 4;
         store_shared_word(at, pack_bf16(o[row][n][0], o[row][n][1]));
         store_shared_word(at + 8 * S::kOutRowBytes, pack_bf16(o[row][n][2], o[row][n][3]));
       }
     }
     __syncwarp();
-    const int count = task.tokens - c * kChunk;
 #pragma unroll
     for (int i = 0; i < kChunk * kPieces / 32; ++i) {
-      const int piece = i * 32 + lane;
-      const int token = piece / kPieces;
-      const uint4 x = load_shared(own + token * S::kOutRowBytes + piece % kPieces * 16);
+      const int token = (i * 32 + lane) / kPieces;
+      const int piece = lane % kPieces;
+      const uint4 x = load_shared(turn + token * S::kOutRowBytes + piece * 16);
       if (token < count) {
-        *reinterpret_cast<uint4*>(output + (static_cast<int64_t>(c) * kChunk + token) * (kHeads * kWidth) +
-                                  piece % kPieces * 8) = x;
+        *reinterpret_cast<uint4*>(output + token * (kHeads * kWidth) + piece * 8) = x;
       }
     }
-    warp_arrive(memory.update_empty(pair_index), lane);
   }
-}
+};
 
-/// The sequence of a block: longer ones first where there are more blocks than fit at once.
+/// A warp that has the state of columns `column` .. of its block's V.
 template <class S>
-__device__ __forceinline__ int sequence_of(const Params& p, int place, bool sorted) {
-  if (!sorted) return place;
-  __shared__ int lengths[kMostSorted];
-  __shared__ int found;
-  for (int n = threadIdx.x; n < p.sequences; n += S::kThreads) {
-    lengths[n] = static_cast<int>(p.cu_seqlens[n + 1] - p.cu_seqlens[n]);
+__device__ __forceinline__ void run_chain(const Params& p, const Schedule<S>& schedule,
+                                          Memory<S> memory, int warp, int lane) {
+  constexpr int kTiles = S::kTiles;
+  const Lanes lanes(lane, S::kVRowBytes);
+  const int own_column = warp * 16 * kTiles;
+  Chain<S> chain;
+  bool loaded = false;
+  {
+    const Task first = schedule.task(p, schedule.first());
+    chain.load(p.state == nullptr || first.tokens == 0
+                   ? nullptr
+                   : p.state + first.state_at() + own_column * kWidth,
+               lane);
+    loaded = true;
   }
-  __syncthreads();
-  for (int n = threadIdx.x; n < p.sequences; n += S::kThreads) {
-    const int own = lengths[n];
-    int rank = 0;
-    for (int other = 0; other < p.sequences; ++other) {
-      rank += lengths[other] > own || (lengths[other] == own && other < n);
+  Turn<S> turn;
+  bool ready = false;
+  for (;;) {
+    if (!ready) barrier_wait(memory.full(turn.stage), turn.parity);
+    const uint32_t stage = memory.stage(turn.stage);
+    const uint32_t record = stage + S::kRecord;
+    const Note note = load_note(stage + S::kNote);
+    if (note.end()) break;
+    const int64_t state_at = note.state_at(S::kColumns) + own_column * kWidth;
+    if (note.chunk == 0 && !loaded) {
+      chain.load(p.state == nullptr || note.tokens == 0 ? nullptr : p.state + state_at, lane);
     }
-    if (rank == place) found = n;
+    loaded = false;
+    if (note.tokens > 0) {
+      uint32_t u[kTiles][4][4];
+      float y[kTiles][8][4] = {};
+      const uint32_t v_tile = stage + S::kV + lanes.v_rows + own_column * 2;
+      if constexpr (!S::kSolo) load_values<S>(u, v_tile);  // early, if there are registers
+      chain.read(y, stage, stage + S::kStates + warp * S::kStateBytes, lanes, lane);
+      if constexpr (S::kSolo) load_values<S>(u, v_tile);
+      chain.subtract(u, y, u, record, lane);
+#pragma unroll
+      for (int row = 0; row < 4; ++row) {
+#pragma unroll
+        for (int step = 0; step <= row; ++step) {
+          const uint4 b = load_shared(record + (block_at(row, step) * 32 + lane) * 16);
+#pragma unroll
+          for (int m = 0; m < kTiles; ++m) {
+            const uint32_t(&a)[4] = u[m][step];
+            mma_bf16(y[m][2 * row], a[0], a[1], a[2], a[3], b.x, b.y);
+            mma_bf16(y[m][2 * row + 1], a[0], a[1], a[2], a[3], b.z, b.w);
+          }
+        }
+      }
+      const uint32_t left = record + offsetof(Record, left) + lane % 4 * 8;
+      uint4 update[4][kTiles];  // as B operands of u
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+        const float2 first = load_shared_pair(left + step * 64);
+        const float2 second = load_shared_pair(left + step * 64 + 32);
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) {
+          const float(&y0)[4] = y[m][2 * step];
+          const float(&y1)[4] = y[m][2 * step + 1];
+          update[step][m] = make_uint4(pack_bf16(y0[0], y0[1]), pack_bf16(y1[0], y1[1]),
+                                       pack_bf16(y0[2], y0[3]), pack_bf16(y1[2], y1[3]));
+          if constexpr (!S::kSolo) {
+            store_shared(stage + S::kUpdates + warp * S::kUpdateBytes +
+                             ((m * 4 + step) * 32 + lane) * 16,
+                         update[step][m]);
+          }
+          u[m][step][0] = pack_bf16(first.x * y0[0], first.y * y0[1]);
+          u[m][step][1] = pack_bf16(first.x * y0[2], first.y * y0[3]);
+          u[m][step][2] = pack_bf16(second.x * y1[0], second.y * y1[1]);
+          u[m][step][3] = pack_bf16(second.x * y1[2], second.y * y1[3]);
+        }
+      }
+      if constexpr (S::kSolo) {
+        Output<S> output;
+#pragma unroll
+        for (int step = 0; step < 8; ++step) {
+          uint4 state[kTiles];
+#pragma unroll
+          for (int m = 0; m < kTiles; ++m) state[m] = chain.rounded(m, step);
+          output.read(state, step, stage + S::kQ, lane);
+        }
+        output.scale(p.scale, record, lane);
+#pragma unroll
+        for (int step = 0; step < 4; ++step) output.attend(update[step], step, record, lane);
+        output.store(p.output + note.output_at(S::kColumns) + own_column,
+                     note.tokens - note.chunk * kChunk, memory.rows(warp), lane);
+      } else {
+        warp_arrive(memory.ready(turn.stage, warp), lane);
+      }
+      const float chunk_decay =
+          load_shared_float(record + offsetof(Record, decay) + (kChunk - 1) * 4);
+      const Turn<S> next = turn.next();
+      ready = barrier_test(memory.full(next.stage), next.parity);
+      chain.write(u, chunk_decay, stage, lanes);
+    } else {
+      ready = false;
+    }
+    warp_arrive(memory.empty(turn.stage), lane);
+    if (note.last()) chain.store(p.new_state + state_at, lane);
+    turn = turn.next();
   }
-  __syncthreads();
-  return found;
 }
 
-/// One block for a sequence, value head and kColumns of V.
+/// A warp that turns the states and updates of its partner into output.
 template <class S>
-__global__ void __launch_bounds__(S::kThreads, 1) chain(const __grid_constant__ Params p,
-                                                        bool sorted) {
+__device__ __forceinline__ void run_output(const Params& p, Memory<S> memory, int warp, int lane) {
+  constexpr int kTiles = S::kTiles;
+  Turn<S> turn;
+  uint32_t parities = 0;  // of `ready`, a bit for each stage: it has no phase without tokens
+  for (;;) {
+    barrier_wait(memory.full(turn.stage), turn.parity);
+    const uint32_t stage = memory.stage(turn.stage);
+    const uint32_t record = stage + S::kRecord;
+    const Note note = load_note(stage + S::kNote);
+    if (note.end()) break;
+    if (note.tokens > 0) {
+      barrier_wait(memory.ready(turn.stage, warp), parities >> turn.stage & 1);
+      parities ^= 1u << turn.stage;
+      Output<S> output;
+#pragma unroll
+      for (int step = 0; step < 8; ++step) {
+        uint4 state[kTiles];
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) {
+          state[m] = load_shared(stage + S::kStates + warp * S::kStateBytes +
+                                 ((m * 8 + step) * 32 + lane) * 16);
+        }
+        output.read(state, step, stage + S::kQ, lane);
+      }
+      output.scale(p.scale, record, lane);
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+        uint4 update[kTiles];
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) {
+          update[m] = load_shared(stage + S::kUpdates + warp * S::kUpdateBytes +
+                                  ((m * 4 + step) * 32 + lane) * 16);
+        }
+        output.attend(update, step, record, lane);
+      }
+      warp_arrive(memory.empty(turn.stage), lane);
+      output.store(p.output + note.output_at(S::kColumns) + warp * 16 * kTiles,
+                   note.tokens - note.chunk * kChunk, memory.rows(warp), lane);
+    } else {
+      warp_arrive(memory.empty(turn.stage), lane);
+    }
+    turn = turn.next();
+  }
+}
+
+/// Blocks take (sequence, value head, kColumns of V) one after the other.
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks) chain(const __grid_constant__ Params p) {
   extern __shared__ __align__(128) char shared[];
+  __shared__ unsigned short order[kMostSorted];
   const Memory<S> memory{shared_address(shared)};
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
-      barrier_init(memory.full(i), S::kLoaders * 32);
-      barrier_init(memory.empty(i), 2 * S::kPairs);
+      barrier_init(memory.full(i), S::kLoaders * 32 + 1);
+      barrier_init(memory.empty(i), S::kWorkers);
     }
-    for (int i = 0; i < 4 * S::kPairs; ++i) barrier_init(memory.state_full(0) + 8 * i, 1);
+    for (int i = 0; i < S::kStages * S::kPairs; ++i) barrier_init(memory.ready(0, 0) + 8 * i, 1);
   }
-  Task task;
-  const unsigned item = blockIdx.x / S::kSplits;
-  task.sequence = sequence_of<S>(p, item / kHeads, sorted);
-  task.head = item % kHeads;
-  task.column = blockIdx.x % S::kSplits * S::kColumns;
-  task.begin = p.cu_seqlens[task.sequence];
-  task.tokens = static_cast<int>(p.cu_seqlens[task.sequence + 1] - task.begin);
+  const Schedule<S> schedule(p, order);
   __syncthreads();
   if (warp < S::kPairs) {
-    run_chain<S>(p, task, memory, warp, lane);
-  } else if (warp < 2 * S::kPairs) {
-    run_output<S>(p, task, memory, warp - S::kPairs, lane);
+    run_chain<S>(p, schedule, memory, warp, lane);
+  } else if (warp < S::kWorkers) {
+    run_output<S>(p, memory, warp - S::kPairs, lane);
   } else {
-    load_chunks<S>(p, task, memory, threadIdx.x - 2 * S::kPairs * 32);
+    run_loader<S>(p, schedule, memory, threadIdx.x - S::kWorkers * 32);
   }
 }
 

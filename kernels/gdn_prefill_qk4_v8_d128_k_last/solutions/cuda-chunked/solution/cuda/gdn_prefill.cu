@@ -10,7 +10,7 @@
 // S the state before it,
 //     T = (I + tril(beta_i D_ij k_i . k_j, -1))^-1 diag(beta),   u = T (v - d k S^T),
 //     o = scale (d q S^T + tril(D_ij q_i . k_j) u),              S' = d_64 S + u^T (D_64 k).
-// T and the factor of u in o need no state: `prepare` computes them for all chunks at once, 10 KiB
+// T and the factor of u in o need no state: `prepare` computes them for all chunks at once, 16 KiB
 // for a chunk and head. `chain` walks along a sequence. A warp of it has 16 or 32 columns of V and
 // all of K of the state as accumulators, transposed, so that S rounded to bfloat16 is the first
 // operand of the next product as it lies in registers; u is turned from accumulator to operand in
@@ -31,8 +31,9 @@
 #include <mutex>
 #include <utility>
 
-#include "launch.cuh"
 #include "tunables.h"
+
+#include "launch.cuh"
 
 namespace gdn {
 namespace {
@@ -91,12 +92,28 @@ char* workspace_of(int device, cudaStream_t stream, size_t bytes) {
   return static_cast<char*>(block.data);
 }
 
-cudaError_t launch(const Params& params, cudaStream_t stream) {
+int processors_of(int device) {
+  static std::mutex mutex;
+  static std::map<int, int> counts;
+  const std::lock_guard<std::mutex> lock(mutex);
+  int& count = counts[device];
+  if (count == 0) {
+    check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+               "number of multiprocessors");
+  }
+  return count;
+}
+
+cudaError_t launch(const Params& params, int processors, cudaStream_t stream) {
   const cudaError_t prepared = launch_prepare(params, stream);
   if (prepared != cudaSuccess) return prepared;
-  if (params.sequences <= KOPT_SPLIT8_UP_TO) return launch_chain<Shape<16, 1, 4>>(params, stream);
-  if (params.sequences <= KOPT_SPLIT4_UP_TO) return launch_chain<Shape<32, 1, 2>>(params, stream);
-  return launch_chain<Shape<64, 1, 3>>(params, stream);
+  if (params.sequences <= KOPT_SPLIT8_UP_TO) {
+    return launch_chain<Shape<16, 1, 3, false, 1>>(params, processors, stream);
+  }
+  if (params.sequences <= KOPT_SPLIT4_UP_TO) {
+    return launch_chain<Shape<32, 1, 3, false, 1>>(params, processors, stream);
+  }
+  return launch_chain<Shape<64, 1, 2, false, 1>>(params, processors, stream);
 }
 
 void run(TensorView q, TensorView k, TensorView v, Optional<TensorView> state, TensorView A_log,
@@ -130,7 +147,7 @@ void run(TensorView q, TensorView k, TensorView v, Optional<TensorView> state, T
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   const size_t bytes = static_cast<size_t>(slots_of(T, N)) * kHeads * sizeof(Record);
   params.workspace = workspace_of(device.device_id, stream, bytes);
-  check_cuda(launch(params, stream), "launch");
+  check_cuda(launch(params, processors_of(device.device_id), stream), "launch");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "problem.cuh"
 #include "ptx.cuh"
+#include "tunables.h"
 
 namespace gdn {
 
@@ -34,18 +35,18 @@ struct Place {
 };
 
 __device__ __forceinline__ Place place_of(const Params& p, int64_t slot) {
-  int sequences_up_to = 0;
-  for (int base = 0; base < p.sequences; base += kPrepareThreads) {
-    const int n = base + static_cast<int>(threadIdx.x);
-    const bool before = n < p.sequences && slot_of(p.cu_seqlens[n], n) <= slot;
-    sequences_up_to += __syncthreads_count(before);
+  __shared__ Place found;
+  for (int n = threadIdx.x; n < p.sequences; n += kPrepareThreads) {
+    const int64_t begin = p.cu_seqlens[n];
+    const int64_t end = p.cu_seqlens[n + 1];
+    if (slot_of(begin, n) <= slot && slot < slot_of(end, n + 1)) {
+      const int64_t first = begin + (slot - slot_of(begin, n)) * kChunk;
+      const int64_t rest = end - first;
+      found = {first, static_cast<int>(rest < kChunk ? rest : kChunk)};
+    }
   }
-  const int n = sequences_up_to - 1;
-  const int64_t begin = p.cu_seqlens[n];
-  const int64_t end = p.cu_seqlens[n + 1];
-  const int64_t first = begin + (slot - slot_of(begin, n)) * kChunk;
-  const int64_t rest = end - first;
-  return {first, static_cast<int>(rest < kChunk ? rest : kChunk)};
+  __syncthreads();
+  return found;
 }
 
 /// Inverse of I + L for one 16 x 16 diagonal block, by substitution; lane j % 16 has column j.
@@ -131,7 +132,7 @@ __device__ __forceinline__ void invert_below(const float* lower, float* inverse,
 }
 
 /// One chunk and value head a block: gates, T = (I + tril(beta D k k^T, -1))^-1, and q k^T.
-__global__ void __launch_bounds__(kPrepareThreads, 4) prepare(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS) prepare(const __grid_constant__ Params p) {
   // Rows of k, later L; rows of q, later T.
   __shared__ __align__(128) char tiles[2][kTileBytes];
   __shared__ float total[kChunk];     // sums of log2-decays
@@ -147,16 +148,20 @@ __global__ void __launch_bounds__(kPrepareThreads, 4) prepare(const __grid_const
   const int key_head = head / (kHeads / kKeyHeads);
   const uint32_t k_tile = shared_address(tiles[0]);
   const uint32_t q_tile = shared_address(tiles[1]);
+  {
+    const int thread = threadIdx.x;
+    const int64_t source =
+        ((place.first + thread / 16) * kKeyHeads + key_head) * kWidth + thread % 16 * 8;
+    const __nv_bfloat16* k = p.k + source;
+    const __nv_bfloat16* q = p.q + source;
+    const uint32_t target = thread / 16 * kRowBytes + thread % 16 * 16;
+    constexpr int kRows = kPrepareThreads / 16;
 #pragma unroll
-  for (int i = 0; i < kChunk * 16 / kPrepareThreads; ++i) {
-    const int piece = i * kPrepareThreads + static_cast<int>(threadIdx.x);
-    const int row = piece / 16;
-    const bool valid = row < place.count;
-    const int64_t token = place.first + (valid ? row : 0);
-    const int64_t source = (token * kKeyHeads + key_head) * kWidth + piece % 16 * 8;
-    const uint32_t target = row * kRowBytes + piece % 16 * 16;
-    copy_async(k_tile + target, p.k + source, valid);
-    copy_async(q_tile + target, p.q + source, valid);
+    for (int row = 0; row < kChunk; row += kRows) {
+      const bool valid = row + thread / 16 < place.count;
+      copy_async(k_tile + target + row * kRowBytes, k + row * kKeyHeads * kWidth, valid);
+      copy_async(q_tile + target + row * kRowBytes, q + row * kKeyHeads * kWidth, valid);
+    }
   }
 
   float sum = 0.0f;
@@ -180,29 +185,39 @@ __global__ void __launch_bounds__(kPrepareThreads, 4) prepare(const __grid_const
   __syncthreads();
   if (warp == 1) total[threadIdx.x] = sum + first_half;
 
-  // Rows 16 warp .. of k k^T and q k^T, in 16 x 16 blocks up to the diagonal.
+  // 16 rows of k k^T and 16 rows of q k^T, in 16 x 16 blocks up to the diagonal: five in all.
+  const int k_block = 3 - warp;
+  const int q_block = warp;
   float kk[8][4] = {};
   float qk[8][4] = {};
-  const int a_row = 16 * warp + lane % 16;
-  const uint32_t a_offset = a_row * kRowBytes + lane / 16 * 16;
+  const uint32_t a_offset = lane % 16 * kRowBytes + lane / 16 * 16;
   const uint32_t b_offset = (lane % 8 + lane / 16 * 8) * kRowBytes + lane / 8 % 2 * 16;
-#pragma unroll
-  for (int step = 0; step < 8; ++step) {
-    uint32_t k_rows[4];
-    uint32_t q_rows[4];
-    load_matrices(k_rows, k_tile + a_offset + step * 32);
-    load_matrices(q_rows, q_tile + a_offset + step * 32);
+  const uint32_t k_rows_at = k_tile + k_block * 16 * kRowBytes + a_offset;
+  const uint32_t q_rows_at = q_tile + q_block * 16 * kRowBytes + a_offset;
+  // Operands of the next step are fetched ahead if there are registers for that.
+  constexpr int kBuffers = KOPT_PREPARE_BLOCKS > 4 ? 1 : 2;
+  uint32_t rows[kBuffers][6][4];
+  const auto fetch = [&](int step) {
+    uint32_t(&next)[6][4] = rows[step % kBuffers];
+    load_matrices(next[4], k_rows_at + step * 32);
+    load_matrices(next[5], q_rows_at + step * 32);
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
-      if (block > warp) continue;
-      uint32_t b[4];
-      load_matrices(b, k_tile + b_offset + block * 16 * kRowBytes + step * 32);
+      load_matrices(next[block], k_tile + b_offset + block * 16 * kRowBytes + step * 32);
+    }
+  };
+  if (kBuffers == 2) fetch(0);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int n = 2 * block + half;
-        mma_bf16(kk[n], k_rows[0], k_rows[1], k_rows[2], k_rows[3], b[2 * half], b[2 * half + 1]);
-        mma_bf16(qk[n], q_rows[0], q_rows[1], q_rows[2], q_rows[3], b[2 * half], b[2 * half + 1]);
-      }
+  for (int step = 0; step < 8; ++step) {
+    if (kBuffers == 1) fetch(step);
+    if (kBuffers == 2 && step < 7) fetch(step + 1);
+    const uint32_t(&now)[6][4] = rows[step % kBuffers];
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const uint32_t b0 = now[n / 2][n % 2 * 2];
+      const uint32_t b1 = now[n / 2][n % 2 * 2 + 1];
+      if (n / 2 <= k_block) mma_bf16(kk[n], now[4][0], now[4][1], now[4][2], now[4][3], b0, b1);
+      if (n / 2 <= q_block) mma_bf16(qk[n], now[5][0], now[5][1], now[5][2], now[5][3], b0, b1);
     }
   }
   __syncthreads();  // rows are read, and `total` is complete
@@ -212,13 +227,11 @@ __global__ void __launch_bounds__(kPrepareThreads, 4) prepare(const __grid_const
   float* lower = reinterpret_cast<float*>(tiles[0]);
   float* inverse = reinterpret_cast<float*>(tiles[1]);
   Record& record = reinterpret_cast<Record*>(p.workspace)[slot * kHeads + head];
-  const int row = 16 * warp + g;
-  const float row_total[2] = {total[row], total[row + 8]};
-  const float row_strength[2] = {strength[row], strength[row + 8]};
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
-    if (block > warp) continue;
+    if (block > q_block) continue;
     uint32_t attend[4];
+    uint32_t rest[4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int n = 2 * block + half;
@@ -226,27 +239,50 @@ __global__ void __launch_bounds__(kPrepareThreads, 4) prepare(const __grid_const
       const float2 column_total = *reinterpret_cast<const float2*>(total + column);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int i = row + 8 * r;
+        const int i = 16 * q_block + g + 8 * r;
+        const float own = total[i];
         // Above the diagonal the exponent can be positive, and the factor is not used.
-        const float decay0 = i >= column ? exp2_short(row_total[r] - column_total.x) : 0.0f;
-        const float decay1 = i > column ? exp2_short(row_total[r] - column_total.y) : 0.0f;
-        attend[2 * half + r] = pack_bf16(p.scale * decay0 * qk[n][2 * r],
-                                         p.scale * decay1 * qk[n][2 * r + 1]);
-        const float l0 = i > column ? row_strength[r] * decay0 * kk[n][2 * r] : 0.0f;
-        const float l1 = i > column + 1 ? row_strength[r] * decay1 * kk[n][2 * r + 1] : 0.0f;
+        const float x0 = i >= column ? exp2_short(own - column_total.x) * qk[n][2 * r] : 0.0f;
+        const float x1 = i > column ? exp2_short(own - column_total.y) * qk[n][2 * r + 1] : 0.0f;
+        const uint32_t rounded = pack_bf16(p.scale * x0, p.scale * x1);
+        attend[2 * half + r] = rounded;
+        rest[2 * half + r] = pack_bf16(fmaf(p.scale, x0, -low_bf16(rounded)),
+                                       fmaf(p.scale, x1, -high_bf16(rounded)));
+      }
+    }
+    const int at = block_at(q_block, block);
+    record.attend[0][at][lane] = make_uint4(attend[0], attend[1], attend[2], attend[3]);
+    record.attend[1][at][lane] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
+  }
+#pragma unroll
+  for (int block = 0; block < 4; ++block) {
+    if (block > k_block) continue;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int n = 2 * block + half;
+      const int column = 8 * n + 2 * t;
+      const float2 column_total = *reinterpret_cast<const float2*>(total + column);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int i = 16 * k_block + g + 8 * r;
+        const float own = total[i];
+        const float beta = strength[i];
+        const float decay0 = exp2_short(own - column_total.x);
+        const float decay1 = exp2_short(own - column_total.y);
+        const float l0 = i > column ? beta * decay0 * kk[n][2 * r] : 0.0f;
+        const float l1 = i > column + 1 ? beta * decay1 * kk[n][2 * r + 1] : 0.0f;
         *reinterpret_cast<float2*>(lower + i * kPitch + column) = make_float2(l0, l1);
       }
     }
-    record.attend[block_at(warp, block)][lane] =
-        make_uint4(attend[0], attend[1], attend[2], attend[3]);
   }
   if (threadIdx.x < kChunk) {
     const float own = total[threadIdx.x];
     record.decay[threadIdx.x] = exp2_short(own);
+    record.strength[threadIdx.x] = strength[threadIdx.x];
     record.left[threadIdx.x] = exp2_short(total[kChunk - 1] - own);
   }
   __syncwarp();
-  invert_diagonal(lower, inverse, warp, lane);
+  invert_diagonal(lower, inverse, k_block, lane);
   __syncthreads();
   const int pair = warp / 2;
   const int side = warp % 2;
@@ -259,14 +295,17 @@ __global__ void __launch_bounds__(kPrepareThreads, 4) prepare(const __grid_const
   for (int block = 0; block < 4; ++block) {
     if (block > warp) continue;
     uint32_t solve[4];
+    const int row = 16 * warp + g;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int column = 16 * block + 8 * half + 2 * t;
       const float2 beta = *reinterpret_cast<const float2*>(strength + column);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const float2 x = *reinterpret_cast<const float2*>(inverse + (row + 8 * r) * kPitch + column);
-        solve[half + 2 * r] = pack_bf16(x.x * beta.x, x.y * beta.y);
+        const int i = row + 8 * r;
+        const float2 x = *reinterpret_cast<const float2*>(inverse + i * kPitch + column);
+        solve[half + 2 * r] = pack_bf16(i > column ? x.x * beta.x : 0.0f,
+                                        i > column + 1 ? x.y * beta.y : 0.0f);
       }
     }
     record.solve[block_at(warp, block)][lane] = make_uint4(solve[0], solve[1], solve[2], solve[3]);

@@ -42,10 +42,11 @@ struct Params {
 /// a block is what each of 32 lanes holds of it as an operand of mma.m16n8k16, 16 bytes a lane.
 struct Record {
   static constexpr int kBlocks = 10;
-  uint4 solve[kBlocks][32];    // T diag(beta), B operand
-  uint4 attend[kBlocks][32];   // scale * tril(decay * q k^T), A operand
-  float decay[kChunk];         // from before the chunk to after token i
-  float left[kChunk];          // from after token i to the end of the chunk
+  uint4 solve[kBlocks][32];      // T diag(beta) below its diagonal, B operand
+  uint4 attend[2][kBlocks][32];  // scale * tril(decay * q k^T), A operand, and what it is short of
+  float decay[kChunk];           // from before the chunk to after token i
+  float left[kChunk];            // from after token i to the end of the chunk
+  float strength[kChunk];        // beta, the diagonal of T diag(beta)
 };
 
 __host__ __device__ constexpr int block_at(int row, int column) {

@@ -24,11 +24,9 @@ __device__ __forceinline__ float high_bf16(uint32_t bits) {
   return __uint_as_float(bits & 0xffff0000u);
 }
 
-__device__ __forceinline__ uint32_t to_tf32(float x) {
-  uint32_t bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-  return bits;
-}
+/// Rounded to the nearest; the instruction ignores the lower 13 bits. (cvt.rna.tf32 takes four
+/// instructions on sm_90, most of them for infinities.)
+__device__ __forceinline__ uint32_t to_tf32(float x) { return __float_as_uint(x) + 0x1000u; }
 
 /// 2^x; results below the normal range are 0.
 __device__ __forceinline__ float exp2_short(float x) {
@@ -106,6 +104,26 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       "}\n" ::"r"(barrier),
       "r"(parity)
       : "memory");
+}
+
+/// Whether the phase of that parity is over; does not wait.
+__device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n"
+      "}\n"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+/// Fetches `bytes`, a multiple of 16, into the second-level cache.
+__device__ __forceinline__ void prefetch(const void* source, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
 }
 
 /// Lets the next kernel of the stream start as soon as every block of this one has called it.
