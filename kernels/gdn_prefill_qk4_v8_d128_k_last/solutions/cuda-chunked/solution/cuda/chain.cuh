@@ -20,17 +20,19 @@ struct Lanes {
         v_rows((lane % 8 + lane / 16 * 8) * v_row_bytes + lane / 8 % 2 * 16) {}
 };
 
-/// The state of kTiles * 16 columns of V, transposed (V x K), as accumulators of one warp.
+/// The state of kTiles * 16 columns of V and a part of K, transposed (V x K), as accumulators of
+/// one warp.
 template <class S>
 struct Chain {
   static constexpr int kTiles = S::kTiles;
-  float s[kTiles][16][4];
+  static constexpr int kSteps = 8 / S::kParts;  // of 16 columns of K
+  float s[kTiles][2 * kSteps][4];
 
   __device__ __forceinline__ void load(const float* source, int lane) {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
-      for (int n = 0; n < 16; ++n) {
+      for (int n = 0; n < 2 * kSteps; ++n) {
         float2 upper = make_float2(0.0f, 0.0f);
         float2 below = upper;
         if (source != nullptr) {
@@ -50,7 +52,7 @@ struct Chain {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
-      for (int n = 0; n < 16; ++n) {
+      for (int n = 0; n < 2 * kSteps; ++n) {
         float* at = target + (16 * m + lane / 4) * kWidth + 8 * n + 2 * (lane % 4);
         *reinterpret_cast<float2*>(at) = make_float2(s[m][n][0], s[m][n][1]);
         *reinterpret_cast<float2*>(at + 8 * kWidth) = make_float2(s[m][n][2], s[m][n][3]);
@@ -70,34 +72,63 @@ struct Chain {
   /// x = S k^T (V x tokens); what S is rounded to is handed over on the way.
   __device__ __forceinline__ void read(float (&x)[kTiles][8][4], uint32_t k_tile,
                                        uint32_t hand_over, const Lanes& lanes, int lane) const {
-    uint32_t b[2][4][4];
+    constexpr int kBuffers = S::kRoomy || !S::kSolo ? 2 : 1;
+    uint32_t b[kBuffers][4][4];
+    const auto fetch = [&](int step) {
 #pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      load_matrices(b[0][pair], k_tile + lanes.row_major + pair * 16 * kRowBytes);
-    }
-#pragma unroll
-    for (int step = 0; step < 8; ++step) {
-      if (step < 7) {
-#pragma unroll
-        for (int pair = 0; pair < 4; ++pair) {
-          load_matrices(b[(step + 1) % 2][pair],
-                        k_tile + lanes.row_major + pair * 16 * kRowBytes + (step + 1) * 32);
-        }
+      for (int pair = 0; pair < 4; ++pair) {
+        load_matrices(b[step % kBuffers][pair],
+                      k_tile + lanes.row_major + pair * 16 * kRowBytes + step * 32);
       }
+    };
+    if (kBuffers == 2) fetch(0);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      if (kBuffers == 1) fetch(step);
+      if (kBuffers == 2 && step + 1 < kSteps) fetch(step + 1);
       uint4 a[kTiles];
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
         a[m] = rounded(m, step);
-        if constexpr (!S::kSolo) store_shared(hand_over + ((m * 8 + step) * 32 + lane) * 16, a[m]);
+        if constexpr (!S::kSolo) {
+          store_shared(hand_over + ((m * kSteps + step) * 32 + lane) * 16, a[m]);
+        }
       }
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
-        const uint32_t(&rows)[4] = b[step % 2][pair];
+        const uint32_t(&rows)[4] = b[step % kBuffers][pair];
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
           mma_bf16(x[m][2 * pair], a[m].x, a[m].y, a[m].z, a[m].w, rows[0], rows[1]);
           mma_bf16(x[m][2 * pair + 1], a[m].x, a[m].y, a[m].z, a[m].w, rows[2], rows[3]);
         }
+      }
+    }
+  }
+
+  /// Adds what the other part of K gives to x.
+  __device__ __forceinline__ void exchange(float (&x)[kTiles][8][4], uint32_t own, uint32_t other,
+                                           int barrier, int lane) const {
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        const float(&tile)[4] = x[m][n];
+        store_shared(own + ((m * 8 + n) * 32 + lane) * 16,
+                     make_uint4(__float_as_uint(tile[0]), __float_as_uint(tile[1]),
+                                __float_as_uint(tile[2]), __float_as_uint(tile[3])));
+      }
+    }
+    warps_meet(barrier, S::kParts * 32);
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        const uint4 tile = load_shared(other + ((m * 8 + n) * 32 + lane) * 16);
+        x[m][n][0] += __uint_as_float(tile.x);
+        x[m][n][1] += __uint_as_float(tile.y);
+        x[m][n][2] += __uint_as_float(tile.z);
+        x[m][n][3] += __uint_as_float(tile.w);
       }
     }
   }
@@ -135,7 +166,7 @@ struct Chain {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
-      for (int n = 0; n < 16; ++n) {
+      for (int n = 0; n < 2 * kSteps; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) s[m][n][i] *= chunk_decay;
       }
@@ -143,7 +174,7 @@ struct Chain {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
 #pragma unroll
-      for (int pair = 0; pair < 8; ++pair) {
+      for (int pair = 0; pair < kSteps; ++pair) {
         uint32_t b[4];
         load_matrices_transposed(b, k_tile + lanes.transposed + step * 16 * kRowBytes + pair * 32);
 #pragma unroll
@@ -169,20 +200,21 @@ __device__ __forceinline__ void load_values(uint32_t (&v)[S::kTiles][4][4], uint
   }
 }
 
-/// The output of kTiles * 16 columns of V for a chunk, (tokens x V), as accumulators of one warp.
-template <class S>
+/// The output of kTiles * 16 columns of V and 16 kRows tokens of a chunk from 16 kFirst on,
+/// (tokens x V), as accumulators of one warp.
+template <class S, int kFirst, int kRows>
 struct Output {
   static constexpr int kTiles = S::kTiles;
-  float o[4][2 * kTiles][4] = {};
+  float o[kRows][2 * kTiles][4] = {};
 
   /// o += q[:, 16 step ..] S[:, 16 step ..]^T
   __device__ __forceinline__ void read(const uint4 (&state)[kTiles], int step, uint32_t q_tile,
                                        int lane) {
     const uint32_t rows = q_tile + lane % 16 * kRowBytes + lane / 16 * 16 + step * 32;
 #pragma unroll
-    for (int row = 0; row < 4; ++row) {
+    for (int row = 0; row < kRows; ++row) {
       uint32_t a[4];
-      load_matrices(a, rows + row * 16 * kRowBytes);
+      load_matrices(a, rows + (kFirst + row) * 16 * kRowBytes);
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
         mma_bf16(o[row][2 * m], a[0], a[1], a[2], a[3], state[m].x, state[m].z);
@@ -194,8 +226,9 @@ struct Output {
   /// o *= scale * decay
   __device__ __forceinline__ void scale(float scale, uint32_t record, int lane) {
 #pragma unroll
-    for (int row = 0; row < 4; ++row) {
-      const uint32_t decay = record + offsetof(Record, decay) + (16 * row + lane / 4) * 4;
+    for (int row = 0; row < kRows; ++row) {
+      const uint32_t decay =
+          record + offsetof(Record, decay) + (16 * (kFirst + row) + lane / 4) * 4;
       const float upper = scale * load_shared_float(decay);
       const float below = scale * load_shared_float(decay + 32);
 #pragma unroll
@@ -214,9 +247,10 @@ struct Output {
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
 #pragma unroll
-      for (int row = step; row < 4; ++row) {
-        const uint4 a = load_shared(record + offsetof(Record, attend) +
-                                    ((part * Record::kBlocks + block_at(row, step)) * 32 + lane) * 16);
+      for (int row = 0; row < kRows; ++row) {
+        if (kFirst + row < step) continue;
+        const int block = part * Record::kBlocks + block_at(kFirst + row, step);
+        const uint4 a = load_shared(record + offsetof(Record, attend) + (block * 32 + lane) * 16);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
           mma_bf16(o[row][2 * m], a.x, a.y, a.z, a.w, update[m].x, update[m].y);
@@ -226,13 +260,13 @@ struct Output {
     }
   }
 
-  /// Writes the first `count` rows; `turn` is the warp's own shared memory, to turn accumulators
-  /// into rows.
+  /// Writes those rows that are among the first `count` of the chunk; `turn` is the warp's own
+  /// shared memory, to turn accumulators into rows.
   __device__ __forceinline__ void store(__nv_bfloat16* output, int count, uint32_t turn, int lane) {
     constexpr int kPieces = 2 * kTiles;  // 16 bytes each, of a row
     __syncwarp();                        // the rows before are read
 #pragma unroll
-    for (int row = 0; row < 4; ++row) {
+    for (int row = 0; row < kRows; ++row) {
 #pragma unroll
       for (int n = 0; n < 2 * kTiles; ++n) {
         const uint32_t at = turn + (16 * row + lane / 4) * S::kOutRowBytes + n * 16 + lane % 4 * 4;
@@ -242,10 +276,11 @@ struct Output {
     }
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < kChunk * kPieces / 32; ++i) {
-      const int token = (i * 32 + lane) / kPieces;
+    for (int i = 0; i < 16 * kRows * kPieces / 32; ++i) {
+      const int row = (i * 32 + lane) / kPieces;
       const int piece = lane % kPieces;
-      const uint4 x = load_shared(turn + token * S::kOutRowBytes + piece * 16);
+      const uint4 x = load_shared(turn + row * S::kOutRowBytes + piece * 16);
+      const int token = 16 * kFirst + row;
       if (token < count) {
         *reinterpret_cast<uint4*>(output + token * (kHeads * kWidth) + piece * 8) = x;
       }
@@ -253,43 +288,59 @@ struct Output {
   }
 };
 
-/// A warp that has the state of columns `column` .. of its block's V.
+/// A warp that has a piece of the state.
 template <class S>
 __device__ __forceinline__ void run_chain(const Params& p, const Schedule<S>& schedule,
-                                          Memory<S> memory, int warp, int lane) {
+                                          Memory<S> memory, int index, int lane) {
   constexpr int kTiles = S::kTiles;
   const Lanes lanes(lane, S::kVRowBytes);
+  const int warp = index / S::kParts;
+  const int part = index % S::kParts;
   const int own_column = warp * 16 * kTiles;
+  const int own_piece = own_column * kWidth + part * (kWidth / S::kParts);  // of the state
   Chain<S> chain;
-  bool loaded = false;
   {
     const Task first = schedule.task(p, schedule.first());
     chain.load(p.state == nullptr || first.tokens == 0
                    ? nullptr
-                   : p.state + first.state_at() + own_column * kWidth,
+                   : p.state + first.state_at() + own_piece,
                lane);
-    loaded = true;
   }
+  bool loaded = true;
+  int exchange = 0;
   Turn<S> turn;
   bool ready = false;
   for (;;) {
     if (!ready) barrier_wait(memory.full(turn.stage), turn.parity);
     const uint32_t stage = memory.stage(turn.stage);
     const uint32_t record = stage + S::kRecord;
-    const Note note = load_note(stage + S::kNote);
-    if (note.end()) break;
-    const int64_t state_at = note.state_at(S::kColumns) + own_column * kWidth;
-    if (note.chunk == 0 && !loaded) {
-      chain.load(p.state == nullptr || note.tokens == 0 ? nullptr : p.state + state_at, lane);
+    const int tokens = load_note(stage + S::kNote).tokens;
+    if (tokens < 0) break;
+    if (!loaded) {
+      const Note note = load_note(stage + S::kNote);
+      if (note.chunk == 0) {
+        chain.load(p.state == nullptr || tokens == 0
+                       ? nullptr
+                       : p.state + note.state_at(S::kColumns) + own_piece,
+                   lane);
+      }
     }
     loaded = false;
-    if (note.tokens > 0) {
+    if (tokens > 0) {
       uint32_t u[kTiles][4][4];
       float y[kTiles][8][4] = {};
       const uint32_t v_tile = stage + S::kV + lanes.v_rows + own_column * 2;
-      if constexpr (!S::kSolo) load_values<S>(u, v_tile);  // early, if there are registers
-      chain.read(y, stage, stage + S::kStates + warp * S::kStateBytes, lanes, lane);
-      if constexpr (S::kSolo) load_values<S>(u, v_tile);
+      if constexpr (S::kRoomy) load_values<S>(u, v_tile);
+      const uint32_t k_tile = stage + part * (2 * kWidth / S::kParts);
+      chain.read(y, k_tile,
+                 stage + S::kStates + warp * S::kStateBytes + part * (S::kStateBytes / S::kParts),
+                 lanes, lane);
+      if constexpr (S::kParts > 1) {
+        chain.exchange(y, memory.exchange(exchange, index), memory.exchange(exchange, index ^ 1),
+                       1 + warp, lane);
+        exchange ^= 1;
+      }
+      if constexpr (!S::kRoomy) load_values<S>(u, v_tile);
       chain.subtract(u, y, u, record, lane);
 #pragma unroll
       for (int row = 0; row < 4; ++row) {
@@ -316,7 +367,7 @@ __device__ __forceinline__ void run_chain(const Params& p, const Schedule<S>& sc
           const float(&y1)[4] = y[m][2 * step + 1];
           update[step][m] = make_uint4(pack_bf16(y0[0], y0[1]), pack_bf16(y1[0], y1[1]),
                                        pack_bf16(y0[2], y0[3]), pack_bf16(y1[2], y1[3]));
-          if constexpr (!S::kSolo) {
+          if (!S::kSolo && part == step % S::kParts) {
             store_shared(stage + S::kUpdates + warp * S::kUpdateBytes +
                              ((m * 4 + step) * 32 + lane) * 16,
                          update[step][m]);
@@ -328,19 +379,27 @@ __device__ __forceinline__ void run_chain(const Params& p, const Schedule<S>& sc
         }
       }
       if constexpr (S::kSolo) {
-        Output<S> output;
+        const auto compute = [&](auto output) {
 #pragma unroll
-        for (int step = 0; step < 8; ++step) {
-          uint4 state[kTiles];
+          for (int step = 0; step < 8; ++step) {
+            uint4 state[kTiles];
 #pragma unroll
-          for (int m = 0; m < kTiles; ++m) state[m] = chain.rounded(m, step);
-          output.read(state, step, stage + S::kQ, lane);
+            for (int m = 0; m < kTiles; ++m) state[m] = chain.rounded(m, step);
+            output.read(state, step, stage + S::kQ, lane);
+          }
+          output.scale(p.scale, record, lane);
+#pragma unroll
+          for (int step = 0; step < 4; ++step) output.attend(update[step], step, record, lane);
+          const Note note = load_note(stage + S::kNote);
+          output.store(p.output + note.output_at(S::kColumns) + own_column, note.rest(),
+                       memory.rows(warp), lane);
+        };
+        if constexpr (S::kRoomy) {
+          compute(Output<S, 0, 4>{});
+        } else {
+          compute(Output<S, 0, 2>{});
+          compute(Output<S, 2, 2>{});
         }
-        output.scale(p.scale, record, lane);
-#pragma unroll
-        for (int step = 0; step < 4; ++step) output.attend(update[step], step, record, lane);
-        output.store(p.output + note.output_at(S::kColumns) + own_column,
-                     note.tokens - note.chunk * kChunk, memory.rows(warp), lane);
       } else {
         warp_arrive(memory.ready(turn.stage, warp), lane);
       }
@@ -348,12 +407,15 @@ __device__ __forceinline__ void run_chain(const Params& p, const Schedule<S>& sc
           load_shared_float(record + offsetof(Record, decay) + (kChunk - 1) * 4);
       const Turn<S> next = turn.next();
       ready = barrier_test(memory.full(next.stage), next.parity);
-      chain.write(u, chunk_decay, stage, lanes);
+      chain.write(u, chunk_decay, k_tile, lanes);
     } else {
       ready = false;
     }
+    const Note note = load_note(stage + S::kNote);  // again: cheaper than to keep it
     warp_arrive(memory.empty(turn.stage), lane);
-    if (note.last()) chain.store(p.new_state + state_at, lane);
+    if (note.last()) {
+      chain.store(p.new_state + note.state_at(S::kColumns) + own_piece, lane);
+    }
     turn = turn.next();
   }
 }
@@ -373,14 +435,15 @@ __device__ __forceinline__ void run_output(const Params& p, Memory<S> memory, in
     if (note.tokens > 0) {
       barrier_wait(memory.ready(turn.stage, warp), parities >> turn.stage & 1);
       parities ^= 1u << turn.stage;
-      Output<S> output;
+      Output<S, 0, 4> output;
 #pragma unroll
       for (int step = 0; step < 8; ++step) {
         uint4 state[kTiles];
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
-          state[m] = load_shared(stage + S::kStates + warp * S::kStateBytes +
-                                 ((m * 8 + step) * 32 + lane) * 16);
+          constexpr int kSteps = Chain<S>::kSteps;
+          const int at = (step / kSteps * kTiles + m) * kSteps + step % kSteps;
+          state[m] = load_shared(stage + S::kStates + warp * S::kStateBytes + (at * 32 + lane) * 16);
         }
         output.read(state, step, stage + S::kQ, lane);
       }
@@ -396,8 +459,8 @@ __device__ __forceinline__ void run_output(const Params& p, Memory<S> memory, in
         output.attend(update, step, record, lane);
       }
       warp_arrive(memory.empty(turn.stage), lane);
-      output.store(p.output + note.output_at(S::kColumns) + warp * 16 * kTiles,
-                   note.tokens - note.chunk * kChunk, memory.rows(warp), lane);
+      output.store(p.output + note.output_at(S::kColumns) + warp * 16 * kTiles, note.rest(),
+                   memory.rows(warp), lane);
     } else {
       warp_arrive(memory.empty(turn.stage), lane);
     }
@@ -418,16 +481,18 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) chain(const __grid_co
       barrier_init(memory.full(i), S::kLoaders * 32 + 1);
       barrier_init(memory.empty(i), S::kWorkers);
     }
-    for (int i = 0; i < S::kStages * S::kPairs; ++i) barrier_init(memory.ready(0, 0) + 8 * i, 1);
+    for (int i = 0; i < S::kStages * S::kPairs; ++i) {
+      barrier_init(memory.ready(0, 0) + 8 * i, S::kParts);
+    }
   }
   const Schedule<S> schedule(p, order);
   __syncthreads();
-  if (warp < S::kPairs) {
+  if (warp < S::kChains) {
     run_chain<S>(p, schedule, memory, warp, lane);
   } else if (warp < S::kWorkers) {
-    run_output<S>(p, memory, warp - S::kPairs, lane);
-  } else {
-    run_loader<S>(p, schedule, memory, threadIdx.x - S::kWorkers * 32);
+    run_output<S>(p, memory, warp - S::kChains, lane);
+  } else if (warp >= S::kFirstLoader) {
+    run_loader<S>(p, schedule, memory, threadIdx.x - S::kFirstLoader * 32);
   }
 }
 

@@ -108,12 +108,16 @@ cudaError_t launch(const Params& params, int processors, cudaStream_t stream) {
   const cudaError_t prepared = launch_prepare(params, stream);
   if (prepared != cudaSuccess) return prepared;
   if (params.sequences <= KOPT_SPLIT8_UP_TO) {
-    return launch_chain<Shape<16, 1, 3, false, 1>>(params, processors, stream);
+    return launch_chain<Shape<16, 1, 3, false, 1, KOPT_PARTS>>(params, processors, stream);
   }
   if (params.sequences <= KOPT_SPLIT4_UP_TO) {
     return launch_chain<Shape<32, 1, 3, false, 1>>(params, processors, stream);
   }
+#if KOPT_SOLO
+  return launch_chain<Shape<128, 1, 2, true, 1>>(params, processors, stream);
+#else
   return launch_chain<Shape<64, 1, 2, false, 1>>(params, processors, stream);
+#endif
 }
 
 void run(TensorView q, TensorView k, TensorView v, Optional<TensorView> state, TensorView A_log,

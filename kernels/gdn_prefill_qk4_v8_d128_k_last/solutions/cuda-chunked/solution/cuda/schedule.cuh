@@ -33,6 +33,8 @@ struct Note {
 
   __device__ bool end() const { return tokens < 0; }
   __device__ bool last() const { return (chunk + 1) * kChunk >= tokens; }
+  /// Tokens from the chunk's first on.
+  __device__ int rest() const { return tokens - chunk * kChunk; }
   __device__ int64_t state_at(int columns) const {
     return static_cast<int64_t>(place) * columns * kWidth;
   }

@@ -6,19 +6,27 @@
 
 namespace gdn {
 
-/// kColumns of V a block, kTiles * 16 of them a warp. Where the shape is solo, the warps that have
-/// the state compute the output as well; otherwise each has a partner for that.
-template <int kColumnsT, int kTilesT, int kStagesT, bool kSoloT, int kBlocksT>
+/// kColumns of V a block, kTiles * 16 of them a warp, or kParts warps that share K. Where the shape
+/// is solo, the warps that have the state compute the output as well; otherwise they have a partner
+/// for that.
+template <int kColumnsT, int kTilesT, int kStagesT, bool kSoloT, int kBlocksT, int kPartsT = 1>
 struct Shape {
   static constexpr int kColumns = kColumnsT;
   static constexpr int kTiles = kTilesT;
   static constexpr int kStages = kStagesT;
   static constexpr bool kSolo = kSoloT;
   static constexpr int kBlocks = kBlocksT;  // that fit on a multiprocessor
+  static constexpr int kParts = kPartsT;
   static constexpr int kPairs = kColumns / (16 * kTiles);
-  static constexpr int kWorkers = kSolo ? kPairs : 2 * kPairs;  // warps that use what is loaded
-  static constexpr int kLoaders = 2;                            // warps that load
-  static constexpr int kThreads = (kWorkers + kLoaders) * 32;
+  static constexpr int kChains = kPairs * kParts;                      // warps with state
+  static constexpr int kWorkers = kSolo ? kChains : kChains + kPairs;  // that use what is loaded
+  // Warps that load queue for shared memory as those with state do. Warp i is on partition i % 4:
+  // the loaders are the third and fourth of a group, and warps between them and the workers idle.
+  static constexpr int kLoaders = 2;
+  static constexpr int kFirstLoader = (kWorkers + 1) / 4 * 4 + 2;
+  static constexpr int kThreads = (kFirstLoader + kLoaders) * 32;
+  /// Whether a thread may have more than 168 registers.
+  static constexpr bool kRoomy = kThreads <= 256;
   static constexpr int kSplits = kWidth / kColumns;
 
   static constexpr int kVRowBytes = 2 * kColumns + 16;
@@ -36,9 +44,12 @@ struct Shape {
   static constexpr int kStageBytes = kNote + 16;
 
   static constexpr int kRows = kStages * kStageBytes;
-  static constexpr int kBarriers = kRows + kPairs * kRowsBytes;
+  static constexpr int kPartBytes = kTiles * 8 * 32 * 16;  // what a warp sends to the other part
+  static constexpr int kExchange = kRows + kPairs * kRowsBytes;
+  static constexpr int kBarriers = kExchange + (kParts > 1 ? 2 * kChains * kPartBytes : 0);
   static constexpr int kSharedBytes = kBarriers + kStages * (2 + kPairs) * 8;
   static_assert(kStageBytes % 16 == 0 && kSharedBytes <= 232448 / kBlocks);
+  static_assert((kParts == 1 || (kParts == 2 && !kSolo)) && kPairs < 15);
 };
 
 /// Shared memory of a block as addresses.
@@ -48,6 +59,10 @@ struct Memory {
 
   __device__ uint32_t stage(int i) const { return base + i * S::kStageBytes; }
   __device__ uint32_t rows(int warp) const { return base + S::kRows + warp * S::kRowsBytes; }
+  /// By turns one of two, so that a part may be written while the one before is read.
+  __device__ uint32_t exchange(int turn, int chain) const {
+    return base + S::kExchange + (turn * S::kChains + chain) * S::kPartBytes;
+  }
   __device__ uint32_t full(int i) const { return base + S::kBarriers + i * 8; }
   __device__ uint32_t empty(int i) const { return full(S::kStages + i); }
   /// State and update of a stage are there for the partner.
@@ -66,37 +81,6 @@ struct Turn {
     return stage + 1 == S::kStages ? Turn{0, parity ^ 1} : Turn{stage + 1, parity};
   }
 };
-
-__device__ __forceinline__ uint4 load_shared(uint32_t address) {
-  uint4 x;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "r"(address)
-               : "memory");
-  return x;
-}
-
-__device__ __forceinline__ float2 load_shared_pair(uint32_t address) {
-  float2 x;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
-  return x;
-}
-
-__device__ __forceinline__ float load_shared_float(uint32_t address) {
-  float x;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
-  return x;
-}
-
-__device__ __forceinline__ void store_shared(uint32_t address, uint4 x) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x.x), "r"(x.y),
-               "r"(x.z), "r"(x.w)
-               : "memory");
-}
-
-__device__ __forceinline__ void store_shared_word(uint32_t address, uint32_t x) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
-}
 
 /// All lanes are done with what the barrier guards.
 __device__ __forceinline__ void warp_arrive(uint32_t barrier, int lane) {
