@@ -443,7 +443,8 @@ __device__ __forceinline__ void run_output(const Params& p, Memory<S> memory, in
         for (int m = 0; m < kTiles; ++m) {
           constexpr int kSteps = Chain<S>::kSteps;
           const int at = (step / kSteps * kTiles + m) * kSteps + step % kSteps;
-          state[m] = load_shared(stage + S::kStates + warp * S::kStateBytes + (at * 32 + lane) * 16);
+          const uint32_t states = stage + S::kStates + warp * S::kStateBytes;
+          state[m] = load_shared(states + (at * 32 + lane) * 16);
         }
         output.read(state, step, stage + S::kQ, lane);
       }

@@ -113,11 +113,12 @@ cudaError_t launch(const Params& params, int processors, cudaStream_t stream) {
   if (params.sequences <= KOPT_SPLIT4_UP_TO) {
     return launch_chain<Shape<32, 1, 3, false, 1>>(params, processors, stream);
   }
-#if KOPT_SOLO
-  return launch_chain<Shape<128, 1, 2, true, 1>>(params, processors, stream);
-#else
-  return launch_chain<Shape<64, 1, 2, false, 1>>(params, processors, stream);
+#if KOPT_SOLO_FROM < (1 << 16)
+  if (params.sequences >= KOPT_SOLO_FROM) {
+    return launch_chain<Shape<128, 1, 2, true, 1>>(params, processors, stream);
+  }
 #endif
+  return launch_chain<Shape<64, 1, 2, false, 1>>(params, processors, stream);
 }
 
 void run(TensorView q, TensorView k, TensorView v, Optional<TensorView> state, TensorView A_log,

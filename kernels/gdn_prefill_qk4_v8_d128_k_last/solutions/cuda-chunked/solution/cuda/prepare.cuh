@@ -132,7 +132,8 @@ __device__ __forceinline__ void invert_below(const float* lower, float* inverse,
 }
 
 /// One chunk and value head a block: gates, T = (I + tril(beta D k k^T, -1))^-1, and q k^T.
-__global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS) prepare(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
+    prepare(const __grid_constant__ Params p) {
   // Rows of k, later L; rows of q, later T.
   __shared__ __align__(128) char tiles[2][kTileBytes];
   __shared__ float total[kChunk];     // sums of log2-decays
