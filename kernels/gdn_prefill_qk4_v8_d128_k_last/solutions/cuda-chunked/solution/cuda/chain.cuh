@@ -72,7 +72,7 @@ struct Chain {
   /// x = S k^T (V x tokens); what S is rounded to is handed over on the way.
   __device__ __forceinline__ void read(float (&x)[kTiles][8][4], uint32_t k_tile,
                                        uint32_t hand_over, const Lanes& lanes, int lane) const {
-    constexpr int kBuffers = S::kRoomy || !S::kSolo ? 2 : 1;
+    constexpr int kBuffers = S::kRoomy || (!S::kSolo && kTiles == 1) ? 2 : 1;
     uint32_t b[kBuffers][4][4];
     const auto fetch = [&](int step) {
 #pragma unroll
@@ -342,8 +342,11 @@ __device__ __forceinline__ void run_chain(const Params& p, const Schedule<S>& sc
       }
       if constexpr (!S::kRoomy) load_values<S>(u, v_tile);
       chain.subtract(u, y, u, record, lane);
+      const uint32_t left = record + offsetof(Record, left) + lane % 4 * 8;
+      uint4 update[4][kTiles];  // as B operands of u
+      // Downwards, so that the operand of a row's own step is free for the row's result.
 #pragma unroll
-      for (int row = 0; row < 4; ++row) {
+      for (int row = 3; row >= 0; --row) {
 #pragma unroll
         for (int step = 0; step <= row; ++step) {
           const uint4 b = load_shared(record + (block_at(row, step) * 32 + lane) * 16);
@@ -354,28 +357,23 @@ __device__ __forceinline__ void run_chain(const Params& p, const Schedule<S>& sc
             mma_bf16(y[m][2 * row + 1], a[0], a[1], a[2], a[3], b.z, b.w);
           }
         }
-      }
-      const uint32_t left = record + offsetof(Record, left) + lane % 4 * 8;
-      uint4 update[4][kTiles];  // as B operands of u
-#pragma unroll
-      for (int step = 0; step < 4; ++step) {
-        const float2 first = load_shared_pair(left + step * 64);
-        const float2 second = load_shared_pair(left + step * 64 + 32);
+        const float2 first = load_shared_pair(left + row * 64);
+        const float2 second = load_shared_pair(left + row * 64 + 32);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
-          const float(&y0)[4] = y[m][2 * step];
-          const float(&y1)[4] = y[m][2 * step + 1];
-          update[step][m] = make_uint4(pack_bf16(y0[0], y0[1]), pack_bf16(y1[0], y1[1]),
-                                       pack_bf16(y0[2], y0[3]), pack_bf16(y1[2], y1[3]));
-          if (!S::kSolo && part == step % S::kParts) {
+          const float(&y0)[4] = y[m][2 * row];
+          const float(&y1)[4] = y[m][2 * row + 1];
+          update[row][m] = make_uint4(pack_bf16(y0[0], y0[1]), pack_bf16(y1[0], y1[1]),
+                                      pack_bf16(y0[2], y0[3]), pack_bf16(y1[2], y1[3]));
+          if (!S::kSolo && part == row % S::kParts) {
             store_shared(stage + S::kUpdates + warp * S::kUpdateBytes +
-                             ((m * 4 + step) * 32 + lane) * 16,
-                         update[step][m]);
+                             ((m * 4 + row) * 32 + lane) * 16,
+                         update[row][m]);
           }
-          u[m][step][0] = pack_bf16(first.x * y0[0], first.y * y0[1]);
-          u[m][step][1] = pack_bf16(first.x * y0[2], first.y * y0[3]);
-          u[m][step][2] = pack_bf16(second.x * y1[0], second.y * y1[1]);
-          u[m][step][3] = pack_bf16(second.x * y1[2], second.y * y1[3]);
+          u[m][row][0] = pack_bf16(first.x * y0[0], first.y * y0[1]);
+          u[m][row][1] = pack_bf16(first.x * y0[2], first.y * y0[3]);
+          u[m][row][2] = pack_bf16(second.x * y1[0], second.y * y1[1]);
+          u[m][row][3] = pack_bf16(second.x * y1[2], second.y * y1[3]);
         }
       }
       if constexpr (S::kSolo) {

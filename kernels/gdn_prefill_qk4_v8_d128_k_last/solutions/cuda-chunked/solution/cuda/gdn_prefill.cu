@@ -118,7 +118,7 @@ cudaError_t launch(const Params& params, int processors, cudaStream_t stream) {
     return launch_chain<Shape<128, 1, 2, true, 1>>(params, processors, stream);
   }
 #endif
-  return launch_chain<Shape<64, 1, 2, false, 1>>(params, processors, stream);
+  return launch_chain<Shape<64, KOPT_TILES, 2, false, 1>>(params, processors, stream);
 }
 
 void run(TensorView q, TensorView k, TensorView v, Optional<TensorView> state, TensorView A_log,

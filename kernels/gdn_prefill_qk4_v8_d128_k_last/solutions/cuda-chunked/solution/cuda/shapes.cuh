@@ -26,7 +26,7 @@ struct Shape {
   static constexpr int kFirstLoader = (kWorkers + 1) / 4 * 4 + 2;
   static constexpr int kThreads = (kFirstLoader + kLoaders) * 32;
   /// Whether a thread may have more than 168 registers.
-  static constexpr bool kRoomy = kThreads <= 256;
+  static constexpr bool kRoomy = kThreads <= 256 && kTiles == 1;
   static constexpr int kSplits = kWidth / kColumns;
 
   static constexpr int kVRowBytes = 2 * kColumns + 16;
