@@ -1,18 +1,35 @@
 // Launches of the two kernels.
 #pragma once
 
+#include <atomic>
+
 #include "chain.cuh"
 #include "prepare.cuh"
 
 namespace gdn {
 namespace {  // a static of a template is one for all libraries of a process otherwise
 
+constexpr int kMostDevices = 64;
+
+/// Allows the kernel its shared memory, once a device; the current one.
+template <class S>
+cudaError_t allow_shared_memory() {
+  static std::atomic<bool> allowed[kMostDevices];
+  int device = 0;
+  const cudaError_t found = cudaGetDevice(&device);
+  if (found != cudaSuccess) return found;
+  if (device < kMostDevices && allowed[device]) return cudaSuccess;
+  const cudaError_t status = cudaFuncSetAttribute(
+      chain<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes);
+  if (device < kMostDevices && status == cudaSuccess) allowed[device] = true;
+  return status;
+}
+
 /// `processors` is the number of multiprocessors.
 template <class S>
 cudaError_t launch_chain(const Params& params, int processors, cudaStream_t stream) {
-  static const cudaError_t raised = cudaFuncSetAttribute(
-      chain<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes);
-  if (raised != cudaSuccess) return raised;
+  const cudaError_t allowed = allow_shared_memory<S>();
+  if (allowed != cudaSuccess) return allowed;
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
