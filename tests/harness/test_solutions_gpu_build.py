@@ -75,6 +75,26 @@ def test_solution_cross_compiles_without_spills(build: Build, name: str, target:
         assert kernel.spill_bytes == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["h200", "b200"])
+@pytest.mark.parametrize("name", ["cuda-chunked", "cuda-columns", "cuda-fused"])
+def test_prefill_cross_compiles_without_spills(tmp_path: Path, name: str, target: str) -> None:
+    """With the values that the tunables have by default."""
+    catalog = Catalog(find_root(ROOT))
+    definition = catalog.resolve("gdn_prefill")
+    solution = catalog.solution(definition, name).solution
+    axes = {"total_seq_len": 983, "num_seqs": 2, "len_cu_seqlens": 3}
+    try:
+        result = build_in_worker(solution, target, tmp_path, definition=definition, axes=axes)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    assert result.ok, result.log
+    kernels = _kernels(result)
+    assert kernels, result.log
+    assert {kernel.arch for kernel in kernels} == {get_target(target).arch}
+    assert {kernel.spill_bytes for kernel in kernels} == {0}
+
+
 @pytest.mark.parametrize(("name", "count"), [("cuda", 6), ("cute", 2), ("triton", 1)])
 def test_one_kernel_per_variant(build: Build, name: str, count: int) -> None:
     """CUDA has five shapes and one without state; the others compile what the axes need."""
