@@ -145,7 +145,9 @@ class Workers:
             raise infra("the candidate process could not be started", error) from error
         self.isolation["candidate"] = opened["isolation"]
         self.flush_bytes = opened["flush_bytes"]
-        self.own_busy_ns = opened["own_busy_ns"]
+        own_ns = opened.get("own_busy_ns")
+        if isinstance(own_ns, list):
+            self.own_busy_ns = [ns for ns in own_ns if isinstance(ns, int)]
         flush_cpu_ns = opened.get("flush_cpu_ns")
         if isinstance(flush_cpu_ns, int):
             self.flush_cpu_ns = max(self.flush_cpu_ns or 0, flush_cpu_ns)

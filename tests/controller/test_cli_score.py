@@ -62,9 +62,13 @@ def rows_of(names: list[str], **change: Any) -> list[dict[str, Any]]:
 
 
 def retain(root: Path, document: dict[str, Any]) -> Path:
-    """Writes evidence where a promotion does."""
-    folder = root / "artifacts" / "retained" / DECODE / document["target"]
+    """Writes evidence where a promotion does, with the incumbent that the pointer names."""
+    place = Path("artifacts") / "retained" / DECODE / document["target"]
+    folder = root / place
     folder.mkdir(parents=True)
+    incumbent = (root / "kernels").resolve().parent / place / "solution.json"
+    if incumbent.is_file():
+        (folder / "solution.json").symlink_to(incumbent)
     path = folder / "summary.json"
     path.write_text(json.dumps(document))
     return path
