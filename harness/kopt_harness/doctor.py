@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ._unshare_probe import NAMESPACES
-from .build._cubin import find_cuobjdump
+from .cubin import find_cuobjdump
 from .environ import cuda_home, cxx, worker_environment
 from .lease import CPU_DEVICE, quarantined
 from .proc import run

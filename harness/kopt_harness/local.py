@@ -12,6 +12,8 @@ from kopt_harness.gate import gate
 from kopt_harness.ledger import Ledger
 from kopt_harness.options import MeasureOptions
 from kopt_harness.outcome import CandidateFailedError
+from kopt_harness.profile import reads_builds
+from kopt_harness.profiled import profile_build
 from kopt_harness.root import Root
 from kopt_harness.schema import (
     GateResult,
@@ -155,6 +157,8 @@ class LocalHarness:
 
     def _profile(self, solution: Solution, workload: Workload) -> Profile:
         self._notify(f"profile: {solution.name}, workload {workload.index}")
+        if reads_builds(self._profiler):
+            return profile_build(self._setting, solution, workload, self._profiler)
         try:
             found = self._profiled_call(solution, workload)
         except CandidateFailedError as error:
