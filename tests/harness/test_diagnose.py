@@ -117,6 +117,51 @@ def test_units_are_scaled(tmp_path: Path) -> None:
     assert (found["name"], found["grid"], found["block"]) == ("k", [640, 1, 1], [128, 1, 1])
 
 
+OLD = """[5] app@127.0.0.1
+  sums(const float *, unsigned long), 2024-Apr-02 01:02:03, Context 1, Stream 7
+    Section: GPU Speed Of Light
+    ------------------------------ --------------- ---------------
+    Elapsed Cycles                           cycle       4,412,358
+    Memory [%]                                   %           91.50
+    SOL DRAM                                     %           90.25
+    Duration                               msecond            3.42
+    SM [%]                                       %           12.00
+    ------------------------------ --------------- ---------------
+    OPT   This workload is utilizing much.
+
+  other(int) (19, 1, 1)x(256, 1, 1)
+    Section: Command line profiler metrics
+    ------------------------- ----------- ------------
+    Metric Name               Metric Unit Metric Value
+    ------------------------- ----------- ------------
+    gpu__time_duration.sum             us         1.25
+    dram__throughput.avg                       (!) n/a
+    ------------------------- ----------- ------------
+"""
+
+
+def test_reports_of_older_versions(tmp_path: Path) -> None:
+    """Headings with a date, tables without headings, old names; a metric without a value."""
+    found = document(tmp_path, OLD)
+    first, second = found["kernels"]
+    assert (first["name"], first["grid"], first["duration_us"]) == ("sums", None, 3420)
+    assert (first["memory_pct"], first["dram_pct"], first["compute_pct"]) == (91.5, 90.25, 12)
+    assert first["metrics"]["Elapsed Cycles [cycle]"] == 4412358
+    assert found["signature"]["bottleneck"] == "memory-dram"
+    assert (second["grid"], second["block"]) == ([19, 1, 1], [256, 1, 1])
+    assert second["metrics"] == {"gpu__time_duration.sum [us]": 1.25}
+
+
+def test_of_several_sentences_the_worst_counts(tmp_path: Path) -> None:
+    """Loads use their sectors and stores do not; numbers may have commas."""
+    loads = "access pattern for global loads: only 31.0 of the 32 bytes transmitted per sector"
+    stores = loads.replace("loads", "stores").replace("31.0", "8.0")
+    found = signature(tmp_path, kernel(memory=70.0, advice=loads), "    OPT   " + stores + "\n")
+    assert found["bottleneck"] == "uncoalesced"
+    conflicts = "which represent 81.6% of the overall 1,183,744 wavefronts for shared loads."
+    assert signature(tmp_path, kernel(memory=70.0, advice=conflicts))["bottleneck"] == "shared-bank"
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .record import Launch, Recorded
 from .tables import Field, SetupRule, fields, setup_rules
-from .units import scale
+from .units import parse_number, scale
 
 __all__ = ["Figures", "Ignored", "Kernel", "Shape", "group", "short_name", "split_setup"]
 
@@ -46,9 +46,11 @@ class Figures:
                     value, unit = scale(metric.value, metric.unit)
                     if unit in field.units:
                         return value * field.factor
-        if field.advice is not None and (match := field.advice.search(self.advice)):
-            return float(match["value"])
-        return None
+        if field.advice is None:
+            return None
+        said = [parse_number(match["value"]) for match in field.advice.finditer(self.advice)]
+        known = [value for value in said if value is not None]
+        return (min if field.pick == "min" else max)(known, default=None)
 
 
 class Ignored(NamedTuple):

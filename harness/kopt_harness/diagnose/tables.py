@@ -35,6 +35,8 @@ class Field(NamedTuple):
     names: tuple[str, ...]
     advice: re.Pattern[str] | None
     """What finds it in a sentence of the profiler's rules, as group ``value``."""
+    pick: Literal["min", "max"]
+    """Which of several values of such sentences."""
 
 
 class SetupRule(NamedTuple):
@@ -107,4 +109,5 @@ def _field(entry: dict[str, Any]) -> Field:
         factor=entry.get("factor", 1.0),
         names=tuple(entry["names"]),
         advice=None if advice is None else re.compile(advice),
+        pick=entry.get("pick", "max"),
     )

@@ -26,6 +26,8 @@ __all__ = ["READER"]
 _MAGIC = b"NVR\x00"
 _TIMEOUT_S = 120.0
 _PACKAGE = "ncu_report"
+_INSTALLED = Path("/opt/nvidia/nsight-compute")
+"""Where the package managers of NVIDIA put each version."""
 _DIMS = ("launch__{}_dim_x", "launch__{}_dim_y", "launch__{}_dim_z")
 
 
@@ -69,7 +71,8 @@ def _find_ncu() -> str | None:
     in_toolkit = home / "bin" / "ncu" if home else None
     if in_toolkit is not None and in_toolkit.is_file():
         return str(in_toolkit)
-    return shutil.which("ncu")
+    installed = sorted(_INSTALLED.glob("*/ncu"))
+    return shutil.which("ncu") or (str(installed[-1]) if installed else None)
 
 
 def _find_package(program: str | None) -> Any:
@@ -111,7 +114,7 @@ def _launch(action: Any) -> Launch:
     metrics = []
     for name in action.metric_names():
         metric = action.metric_by_name(name)
-        value = metric.value()
+        value = None if metric is None else metric.value()
         if isinstance(value, int | float) and not isinstance(value, bool):
             metrics.append(Metric(name, metric.unit() or "", float(value)))
     known = {metric.name: metric.value for metric in metrics}

@@ -13,19 +13,21 @@ from .protocol import ProfileFile
 
 __all__ = ["READER", "parse_dim3"]
 
+_DIMS = r"\(\d+, ?\d+, ?\d+\)"
 _HEADER = re.compile(
-    r"^ {0,4}(?P<name>\S.*?)"
-    r"(?: (?P<grid>\(\d+, ?\d+, ?\d+\)) ?x ?(?P<block>\(\d+, ?\d+, ?\d+\)))?"
-    r",(?: Context \d+, Stream \d+,)? Device \d+, CC \d+\.\d+(?:, Invocations (?P<count>\d+))?\s*$"
+    rf"^ {{0,4}}(?P<name>\S.*?)(?: (?P<grid>{_DIMS}) ?x ?(?P<block>{_DIMS}))?"
+    r"(?:, \d{4}-\w{3}-\d{2} \d{2}:\d{2}:\d{2})?(?P<place>, Context \d+, Stream \d+)?"
+    r"(?P<device>, Device \d+, CC \d+\.\d+)?(?:, Invocations (?P<count>\d+))?\s*$"
 )
+"""Older versions print a date and neither grid nor device."""
 _SECTION = re.compile(r"^\s+Section: (?P<name>.+?)\s*$")
 _DASHES = re.compile(r"^\s*-{3,}(?: +-{3,})*\s*$")
 _ADVICE = re.compile(r"^\s+(?:OPT|INF|WRN|ERR)\s+(?P<text>\S.*)$")
 _LOOSE_ROW = re.compile(r"^\s+(?P<name>\S.*?)(?:\s{2,}(?P<unit>\S+))?\s{2,}(?P<value>\S+)\s*$")
 _DIM = re.compile(r"\d{1,10}")
 _VALUE_HEADINGS = ("Metric Value", "Average")
-_MIN_COLUMNS = 3
-"""Of a table of metrics: name, unit, value."""
+_COLUMNS = 3
+"""Of a table of metrics: name, unit, value; in older versions without headings."""
 
 
 def parse_dim3(text: str) -> tuple[int, int, int] | None:
@@ -65,9 +67,10 @@ class _Table:
         ends = [match.end() for match in re.finditer(r"-+", dashes)]
         self._spans = list(zip(starts, ends, strict=True))
         titles = [header[start:end].strip() for start, end in self._spans]
+        self.has_header = titles[0] == "Metric Name"
         wanted = [i for i, title in enumerate(titles) if title in _VALUE_HEADINGS]
-        self._value = wanted[-1] if wanted else None
-        self.is_metrics = len(titles) >= _MIN_COLUMNS and titles[0] == "Metric Name"
+        headless = None if self.has_header or len(titles) != _COLUMNS else _COLUMNS - 1
+        self._value = wanted[-1] if wanted else headless
 
     def metric(self, line: str) -> Metric | None:
         """The metric in a row; None where the row is none, or has no number."""
@@ -111,7 +114,11 @@ class _Reader:
 
 
 def _is_header(line: str) -> re.Match[str] | None:
-    return _HEADER.match(line) if ", CC " in line else None
+    """A name with a grid, a context or a device behind it."""
+    if ", Context " not in line and ")x(" not in line and ", CC " not in line:
+        return None
+    match = _HEADER.match(line)
+    return match if match and (match["grid"] or match["place"] or match["device"]) else None
 
 
 class _Body:
@@ -142,13 +149,18 @@ class _Body:
             last = self._kernel.advice[-1]
             self._kernel.advice[-1] = last._replace(text=f"{last.text} {line.strip()}")
         elif self._dashes:
-            made = _Table(self._dashes, line)
+            table = _Table(self._dashes, line)
             self._reset()
-            self._table = made if made.is_metrics else None
+            self._table = table
+            if not table.has_header:
+                self._add_row(line)
         elif self._table is not None:
-            self._rows += 1
-            if metric := self._table.metric(line):
-                self._kernel.metrics.append(metric)
+            self._add_row(line)
+
+    def _add_row(self, line: str) -> None:
+        self._rows += 1
+        if self._table is not None and (metric := self._table.metric(line)):
+            self._kernel.metrics.append(metric)
 
     def _add_dashes(self, line: str) -> None:
         """Above a table's headings, below them, or at its end."""
