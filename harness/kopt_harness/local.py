@@ -10,9 +10,10 @@ from kopt_harness.catalog import Catalog
 from kopt_harness.evaluate import build, solution_ref
 from kopt_harness.gate import gate
 from kopt_harness.ledger import Ledger
+from kopt_harness.observed_profile import profile_observed
 from kopt_harness.options import MeasureOptions
 from kopt_harness.outcome import CandidateFailedError
-from kopt_harness.profile import reads_builds
+from kopt_harness.profile import is_external, reads_builds
 from kopt_harness.profiled import profile_build
 from kopt_harness.root import Root
 from kopt_harness.schema import (
@@ -160,7 +161,11 @@ class LocalHarness:
         if reads_builds(self._profiler):
             return profile_build(self._setting, solution, workload, self._profiler)
         try:
-            found = self._profiled_call(solution, workload)
+            if is_external(self._profiler):
+                built = build(self._setting, solution)
+                found = profile_observed(self._setting, solution, built, workload, self._profiler)
+            else:
+                found = self._profiled_call(solution, workload)
         except CandidateFailedError as error:
             # Its verdict is for a check; a state can be derived without a profile.
             note = f"{error.verdict.value} under the profiler: {error.reason.detail}"

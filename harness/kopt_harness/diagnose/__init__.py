@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .classify import Bottleneck, Evidence, Signature
+from .classify import Bottleneck, Evidence, Signature, classify_kernel
 from .kernels import Ignored, Kernel
 from .report import Diagnosis, Regime, diagnose
 
@@ -14,5 +14,6 @@ __all__ = [
     "Kernel",
     "Regime",
     "Signature",
+    "classify_kernel",
     "diagnose",
 ]

@@ -13,7 +13,7 @@ from .readers import ProfileFile, Reader, list_readers
 from .record import Recorded
 from .tables import failures
 
-__all__ = ["Diagnosis", "Regime", "diagnose"]
+__all__ = ["Diagnosis", "Regime", "diagnose", "failure_of"]
 
 _PLAIN = (
     "occupancy_theoretical_pct",
@@ -83,7 +83,7 @@ def diagnose(path: Path) -> Diagnosis:
     reader = _reader_of(file)
     recorded = reader.read(file)
     if not recorded.launches:
-        raise _failure(file)
+        raise failure_of(file.text if file.is_text else "", repr(str(path)))
     kept, ignored = split_setup(recorded)
     if not kept:
         raise ProfileError(
@@ -116,17 +116,20 @@ def _reader_of(file: ProfileFile) -> Reader:
     )
 
 
-def _failure(file: ProfileFile) -> ProfileError:
-    """Why a file has no launch."""
-    text = file.text if file.is_text else ""
-    name = str(file.path)
+def failure_of(text: str, name: str) -> ProfileError:
+    """Why there is no kernel in what a profiler printed.
+
+    Args:
+        text: All of it.
+        name: What to call it.
+    """
     for failure in failures():
         if match := failure.pattern.search(text):
             said = match.groupdict().get("message")
             cause = f"{failure.cause}: {said.strip()}" if said else failure.cause
-            return ProfileError(f"{name!r}: {cause}", hint=failure.hint)
+            return ProfileError(f"{name}: {cause}", hint=failure.hint)
     return ProfileError(
-        f"{name!r}: no kernel was profiled",
+        f"{name}: no kernel was profiled",
         hint="take the profile again, and look at what the profiled program printed",
     )
 

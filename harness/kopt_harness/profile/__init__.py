@@ -1,7 +1,8 @@
 """One file per profiler.
 
-One that defines ``profile(call, device)`` runs in the candidate process, on one call. One that
-defines ``read_build(cubins)`` reads what was compiled, and needs neither a process nor a GPU.
+One that defines ``profile(call, device)`` runs in the candidate process, on one call.
+One that defines ``read_build(cubins)`` reads what was compiled, and needs neither a process nor
+a GPU. One that defines ``EXTERNAL`` names the external profiler, which starts a worker of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from typing import Any
 
 from kopt_harness.errors import NotFoundError, UsageError
 
-__all__ = ["profiler_names", "read_build", "reads_builds", "run_profiler"]
+__all__ = [
+    "external_of",
+    "is_external",
+    "profiler_names",
+    "read_build",
+    "reads_builds",
+    "run_profiler",
+]
 
 
 def profiler_names() -> tuple[str, ...]:
@@ -33,16 +41,38 @@ def reads_builds(name: str) -> bool:
     return hasattr(_module(name), "read_build")
 
 
+def is_external(name: str) -> bool:
+    """Whether a profiler starts a worker of its own.
+
+    Raises:
+        NotFoundError: no file here is called ``name``.
+    """
+    return hasattr(_module(name), "EXTERNAL")
+
+
+def external_of(name: str, kind: str) -> str | None:
+    """Name of the external profiler for a kind of device; None where there is none.
+
+    Raises:
+        NotFoundError: no file here is called ``name``.
+    """
+    found: dict[str, str] = getattr(_module(name), "EXTERNAL", {})
+    return found.get(kind)
+
+
 def run_profiler(name: str, call: Any, device: Any) -> dict[str, Any]:
     """Runs ``call`` under a profiler; returns the JSON fields of a ``Profile``.
 
     Raises:
         NotFoundError: no file here is called ``name``.
-        UsageError: the profiler reads builds.
+        UsageError: the profiler reads builds, or starts a worker itself.
     """
     module = _module(name)
     if not hasattr(module, "profile"):
-        raise UsageError(f"the profiler {name!r} watches no call", hint="it reads builds")
+        raise UsageError(
+            f"the profiler {name!r} watches no call of another process",
+            hint="it reads builds, or starts a worker of its own",
+        )
     found: dict[str, Any] = module.profile(call, device)
     return found
 
