@@ -14,7 +14,7 @@ from kopt_harness.local import LocalHarness
 from kopt_harness.observed_profile import profile_observed
 from kopt_harness.options import MeasureOptions
 from kopt_harness.pack import load
-from kopt_harness.profile import external_of, is_external, run_profiler
+from kopt_harness.profile import external_of, is_external, read_calls, run_profiler
 from kopt_harness.schema import Definition, Solution, Workload
 from kopt_harness.setting import Setting
 
@@ -131,3 +131,52 @@ def test_an_external_profiler_runs_in_no_candidate() -> None:
     assert not is_external("torch")
     with pytest.raises(UsageError, match="another process"):
         run_profiler("ncu", None, None)
+
+
+def test_the_census_of_timed_calls_is_a_profile(
+    catalog: Catalog, solution: Solution, workload: Workload
+) -> None:
+    """The same kernels as the external profiler sees, without a second subscriber."""
+    options = MeasureOptions(trials=1, pool=1)
+    found = {}
+    for profiler in ("cupti", "ncu"):
+        harness = LocalHarness(catalog.root, catalog, "simulated", options, profiler=profiler)
+        try:
+            found[profiler] = harness.profile(solution, workload, DictLedger())
+        finally:
+            harness.close()
+    census, outside = found["cupti"], found["ncu"]
+    assert {k.name: k.calls for k in census.kernels} == {k.name: k.calls for k in outside.kernels}
+    assert census.total_us == pytest.approx(outside.total_us, rel=0.01)
+
+
+def test_a_timer_without_a_census_is_no_profiler(
+    catalog: Catalog, setting: Setting, workload: Workload, make_solution, honest: str
+) -> None:
+    """A processor's clock knows nothing of what runs; nothing empty is stored."""
+    options = MeasureOptions(trials=1, pool=1)
+    harness = LocalHarness(catalog.root, catalog, "cpu", options, profiler="cupti")
+    ledger = DictLedger()
+    try:
+        with pytest.raises(UnavailableError, match="'cpu'"):
+            harness.profile(make_solution(honest), workload, ledger)
+    finally:
+        harness.close()
+    assert not ledger.completed()
+
+
+def test_a_census_is_the_median_of_its_calls() -> None:
+    """An activity that most calls lack counts as nothing; shares add up."""
+    calls = [
+        {"kernels": [{"name": "k", "ns": ns, "count": 2}], "busy_ns": ns, "host_ns": 500}
+        for ns in (4000, 9000, 5000)
+    ]
+    calls[1]["kernels"].append({"name": "memset", "ns": 100, "count": 1})
+    found = read_calls("cupti", calls)
+    assert (found["total_us"], found["launches"]) == (5.0, 2)
+    assert [(k["name"], k["total_us"], k["share"]) for k in found["kernels"]] == [
+        ("k", 5.0, 1.0),
+        ("memset", 0.0, 0.0),
+    ]
+    with pytest.raises(ProfileError, match="nothing on the device"):
+        read_calls("cupti", [{"kernels": [], "host_ns": 1}])

@@ -47,7 +47,7 @@ def profile(
     workload: WorkloadOption = None,
     profiler: Annotated[
         str,
-        typer.Option("--profiler", metavar="P", help="ncu, null, sass or torch."),
+        typer.Option("--profiler", metavar="P", help="cupti, ncu, null, sass or torch."),
     ] = "torch",
 ) -> None:
     """Profile a solution: its kernels or operators, or (sass) the code it compiles to.

@@ -2,14 +2,15 @@
 
 One that defines ``profile(call, device)`` runs in the candidate process, on one call.
 One that defines ``read_build(cubins)`` reads what was compiled, and needs neither a process nor
-a GPU. One that defines ``EXTERNAL`` names the external profiler, which starts a worker of its own.
+a GPU. One that defines ``read_calls(details)`` reads what the timer knows of timed calls. One
+that defines ``EXTERNAL`` names the external profiler, which starts a worker of its own.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,7 +22,9 @@ __all__ = [
     "is_external",
     "profiler_names",
     "read_build",
+    "read_calls",
     "reads_builds",
+    "reads_calls",
     "run_profiler",
 ]
 
@@ -58,6 +61,26 @@ def external_of(name: str, kind: str) -> str | None:
     """
     found: dict[str, str] = getattr(_module(name), "EXTERNAL", {})
     return found.get(kind)
+
+
+def reads_calls(name: str) -> bool:
+    """Whether a profiler reads what the timer knows of timed calls.
+
+    Raises:
+        NotFoundError: no file here is called ``name``.
+    """
+    return hasattr(_module(name), "read_calls")
+
+
+def read_calls(name: str, details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What timed calls were made of; returns the JSON fields of a ``Profile``.
+
+    Raises:
+        NotFoundError: no file here is called ``name``.
+        ProfileError: the calls launch nothing.
+    """
+    found: dict[str, Any] = _module(name).read_calls(details)
+    return found
 
 
 def run_profiler(name: str, call: Any, device: Any) -> dict[str, Any]:
