@@ -170,6 +170,7 @@ def test_of_several_sentences_the_worst_counts(tmp_path: Path) -> None:
         ("-3e2", -300.0),
         ("1,02", None),
         ("nan", None),
+        ("9" * 300, None),
         ("", None),
     ],
 )

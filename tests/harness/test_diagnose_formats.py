@@ -213,7 +213,8 @@ WHOLE = {
     cut=st.floats(0, 1),
     at=st.floats(0, 1),
     junk=st.one_of(
-        st.text(max_size=12), st.sampled_from(["\x00", "----- ---", ",", '"', "9" * 400])
+        st.text(max_size=12),
+        st.sampled_from(["\x00", "----- ---", ",", '"', "9" * 400, "9" * 300, " " * 5000]),
     ),
 )
 def test_truncated_and_garbled_files(

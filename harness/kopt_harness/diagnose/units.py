@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import NamedTuple
 
-__all__ = ["Quantity", "parse_number", "parse_quantity", "scale"]
+__all__ = ["MAX_VALUE", "Quantity", "parse_number", "parse_quantity", "scale"]
 
+MAX_VALUE = 1e30
+"""What no profiler prints; sums and products of smaller numbers stay finite."""
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][+-]?\d{1,3})?")
 _PREFIXES = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "": 1.0}
 _LARGE = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -26,7 +27,7 @@ class Quantity(NamedTuple):
 
 
 def parse_number(text: str) -> float | None:
-    """The finite number that the text is; None where it is none.
+    """The number that the text is; None where it is none, or is absurdly large.
 
     A comma stands before every third digit, as in ``1,024.5``.
     """
@@ -34,7 +35,7 @@ def parse_number(text: str) -> float | None:
     if not any(c.isdigit() for c in text) or not _NUMBER.fullmatch(text):
         return None
     value = float(text.replace(",", ""))
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= MAX_VALUE else None
 
 
 def scale(value: float, unit: str) -> Quantity:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ...errors import InvalidInputError
 from ..record import Launch, Metric, Recorded, Timeline
+from ..units import MAX_VALUE
 from .protocol import ProfileFile
 
 __all__ = ["READER"]
@@ -95,7 +95,7 @@ def _number(value: Any) -> float | None:
         number = float(value)
     except (ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= MAX_VALUE else None
 
 
 def _launch(event: _Event) -> Launch:

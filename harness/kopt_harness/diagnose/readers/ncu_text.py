@@ -26,6 +26,8 @@ _ADVICE = re.compile(r"^\s+(?:OPT|INF|WRN|ERR)\s+(?P<text>\S.*)$")
 _LOOSE_ROW = re.compile(r"^\s+(?P<name>\S.*?)(?:\s{2,}(?P<unit>\S+))?\s{2,}(?P<value>\S+)\s*$")
 _DIM = re.compile(r"\d{1,10}")
 _VALUE_HEADINGS = ("Metric Value", "Average")
+_MAX_LINE = 2000
+"""Longer ones below a heading are no line of a report, and slow to look at."""
 _COLUMNS = 3
 """Of a table of metrics: name, unit, value; in older versions without headings."""
 
@@ -134,6 +136,8 @@ class _Body:
 
     def add(self, line: str) -> None:
         """The next line."""
+        if len(line) > _MAX_LINE:
+            return
         if match := _SECTION.match(line):
             self._reset()
             self._section = match["name"]
