@@ -8,6 +8,7 @@ import importlib.util
 import io
 import json
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kopt_harness.diagnose import diagnose
 from kopt_harness.diagnose.readers import list_readers
-from kopt_harness.errors import InvalidInputError, KoptError, UnavailableError
+from kopt_harness.errors import InvalidInputError, KoptError, ProfileError, UnavailableError
 
 
 def document(folder: Path, text: str | bytes, name: str = "profile.txt") -> dict[str, Any]:
@@ -188,6 +189,91 @@ def test_binary_reports_without_nsight_compute(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="ncu_report or ncu") as caught:
         document(tmp_path, b"NVR\x00\x01\x02", "x.ncu-rep")
     assert "ncu --import" in caught.value.hint
+
+
+def put_ncu(folder: Path, script: str) -> Path:
+    """A program called ``ncu`` in a folder of its own, which is returned."""
+    program = folder / "nsight" / "ncu"
+    program.parent.mkdir()
+    program.write_text(script)
+    program.chmod(0o755)
+    return program.parent
+
+
+NO_PACKAGE = pytest.mark.skipif(
+    importlib.util.find_spec("ncu_report") is not None, reason="ncu_report is here"
+)
+
+
+@NO_PACKAGE
+def test_binary_reports_by_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the package, ncu turns a report into CSV; what it cannot read is an error."""
+    (tmp_path / "raw.csv").write_text(RAW)
+    script = f'#!/bin/sh\n[ "$1 $3 $5" = "--import --csv raw" ] && cat "{tmp_path}/raw.csv"\n'
+    folder = put_ncu(tmp_path, script)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    found = document(tmp_path, b"NVR\x00\x01", "x.ncu-rep")
+    assert (found["format"], found["kernels"][0]["duration_us"]) == ("ncu-rep", 12.5)
+    (folder / "ncu").write_text("#!/bin/sh\necho the report is newer than this ncu\nexit 1\n")
+    with pytest.raises(ProfileError, match="the report is newer"):
+        document(tmp_path, b"NVR\x00\x01", "x.ncu-rep")
+
+
+PACKAGE = """
+class Metric:
+    def __init__(self, value, unit):
+        self.value, self.unit = (lambda: value), (lambda: unit)
+
+METRICS = {
+    "gpu__time_duration.sum": Metric(12500, "ns"),
+    "launch__grid_dim_x": Metric(8, ""),
+    "launch__grid_dim_y": Metric(4, ""),
+    "launch__grid_dim_z": Metric(1, ""),
+    "launch__registers_per_thread": Metric(168, "register/thread"),
+    "device__attribute_display_name": Metric("a device", ""),
+}
+
+class Action:
+    def name(self): return "gemm"
+    def metric_names(self): return tuple(METRICS)
+    def metric_by_name(self, name): return METRICS[name]
+
+class Range:
+    def num_actions(self): return 2
+    def action_by_idx(self, i): return Action()
+
+class Report:
+    def num_ranges(self): return 1
+    def range_by_idx(self, i): return Range()
+
+def load_report(path):
+    if "bad" in path:
+        raise RuntimeError("cannot open")
+    return Report()
+"""
+
+
+@NO_PACKAGE
+def test_binary_reports_by_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package beside the program is asked first, and leaves the search path as it was."""
+    folder = put_ncu(tmp_path, "#!/bin/sh\nexit 9\n")
+    extras = folder / "extras" / "python"
+    extras.mkdir(parents=True)
+    (extras / "ncu_report.py").write_text(PACKAGE)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    before = list(sys.path)
+    try:
+        found = document(tmp_path, b"NVR\x00\x01", "x.ncu-rep")
+        with pytest.raises(ProfileError, match="cannot open"):
+            document(tmp_path, b"NVR\x00\x01", "bad.ncu-rep")
+    finally:
+        sys.modules.pop("ncu_report", None)
+    (gemm,) = found["kernels"]
+    assert (gemm["launches"], gemm["duration_us"], gemm["registers"]) == (2, 12.5, 168)
+    assert (gemm["grid"], gemm["block"]) == ([8, 4, 1], None)
+    assert sys.path == before
 
 
 def test_damaged_files_are_errors(tmp_path: Path) -> None:
