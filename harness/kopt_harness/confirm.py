@@ -10,8 +10,6 @@ which of its times will be looked at.
 from __future__ import annotations
 
 import dataclasses
-import os
-import threading
 from collections.abc import Mapping, Sequence
 from random import SystemRandom
 from statistics import median
@@ -28,6 +26,7 @@ from kopt_harness.external import (
 )
 from kopt_harness.lease import device_lease
 from kopt_harness.outcome import CandidateFailedError
+from kopt_harness.report_pipe import ReportPipe
 from kopt_harness.schema import (
     BuildResult,
     Confirmation,
@@ -54,7 +53,6 @@ OTHERS = 2
 """Workloads that are drawn at random."""
 _OWN_CALLS = 7
 _FINISH_S = 120.0
-_MAX_REPORT_BYTES = 32 << 20
 _COPIES = ("memcpy", "memset")
 """Names of activities that are no kernels, and which ncu does not report."""
 
@@ -304,7 +302,7 @@ def _observe(
         UnreadableError: it says nothing of them, and why.
     """
     definition = setting.catalog.resolve(solution.definition)
-    report = _Report()
+    report = ReportPipe()
     observer = Observer(external.name, report.fd, external.folders())
     code, failed = None, None
     with Session(
@@ -358,40 +356,3 @@ def _warm_up(
 def _sets(session: Session, count: int) -> list[int]:
     first = next(iter(session.generators))
     return session.choose(session.sets(first, 2), count)
-
-
-class _Report:
-    """Reads what the profiler prints, in a thread: a full pipe would stop it."""
-
-    def __init__(self) -> None:
-        self._near, self.fd = os.pipe()
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._thread: threading.Thread | None = None
-
-    def listen(self) -> None:
-        """Once the profiler has been started, which has the other end then."""
-        if self._thread is None:
-            os.close(self.fd)
-            self._thread = threading.Thread(target=self._drain, daemon=True)
-            self._thread.start()
-
-    def text(self) -> str:
-        """All of it; every process that could print has ended.
-
-        Raises:
-            UnreadableError: it is too long.
-        """
-        self.listen()
-        assert self._thread is not None
-        self._thread.join()
-        if self._size > _MAX_REPORT_BYTES:
-            raise UnreadableError(f"its report has {self._size} bytes")
-        return b"".join(self._parts).decode(errors="replace")
-
-    def _drain(self) -> None:
-        while data := os.read(self._near, 1 << 16):
-            self._size += len(data)
-            if self._size <= _MAX_REPORT_BYTES:
-                self._parts.append(data)
-        os.close(self._near)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ._unshare_probe import NAMESPACES
-from .build._cubin import find_cuobjdump
+from .cubin import find_cuobjdump
 from .environ import cuda_home, cxx, worker_environment
 from .lease import CPU_DEVICE, quarantined
 from .proc import run
@@ -30,11 +30,13 @@ from .sandbox import Policy, landlock_abi
 from .sandbox import launch as sandbox
 from .targets import Target, list_targets
 
-__all__ = ["Report", "TargetReport", "Tool", "examine", "find_program"]
+__all__ = ["Report", "TargetReport", "Tool", "counters", "examine", "find_program"]
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 _TIMEOUT_S = 20.0
 _PROBE = "kopt_harness.sandbox.probe"
+_DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
+_ADMIN_ONLY = re.compile(r"^RmProfilingAdminOnly:\s*(?P<value>\d+)", re.MULTILINE)
 _GPU_EXTRA = "for GPU targets: pip install -e '.[gpu]'"
 
 
@@ -172,12 +174,40 @@ def _tools() -> Iterator[Tool]:
         hint="for register counts: install the CUDA toolkit, or triton",
         path=find_cuobjdump(),
     )
+    yield counters(_DRIVER_PARAMETERS, is_root=os.geteuid() == 0)
     yield Tool("cpu", "timer", platform.python_version(), ok=True, hint="")
     yield _package("cupti-python", "timer", _GPU_EXTRA)
     torch = _package("torch", "profiler", "pip install torch")
     yield Tool("torch.profiler", "profiler", torch.version, torch.ok, torch.hint)
     for package in _PACKAGES:
         yield _package(package.name, package.kind, package.hint)
+
+
+def counters(parameters: Path, *, is_root: bool) -> Tool:
+    """Whether the driver lets this user read the GPU's performance counters.
+
+    What it says is a permission, not a proof: a container or a virtual machine may have none.
+
+    Args:
+        parameters: Where the driver shows how its module was loaded.
+        is_root: Whether this user is root, whom it always lets.
+    """
+    name, kind = "gpu counters", "profiler"
+    try:
+        text = parameters.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        hint = "there is no NVIDIA driver here; kopt profile --profiler sass needs none"
+        return Tool(name, kind, "", ok=False, hint=hint)
+    match = _ADMIN_ONLY.search(text)
+    if match is None:
+        hint = f"the driver does not say in {parameters}; kopt profile --profiler ncu finds out"
+        return Tool(name, kind, "", ok=False, hint=hint)
+    if match["value"] == "0":
+        return Tool(name, kind, "for all users", ok=True, hint="")
+    if is_root:
+        return Tool(name, kind, "for root", ok=True, hint="")
+    hint = "run as root, or load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0"
+    return Tool(name, kind, "", ok=False, hint=hint)
 
 
 @cache

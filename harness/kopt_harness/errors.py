@@ -6,6 +6,7 @@ KoptError
 │   ├── InvalidInputError a file or value that cannot be read as what it should be
 │   └── UnavailableError  a target, tool or package that this machine lacks
 ├── InfraError            machine, driver, disk, data: exit 3, worth a retry
+│   └── ProfileError      a profiler that failed, or saw nothing of what was meant
 └── InterruptedRunError   stopped by the user, state saved: exit 130
 
 A candidate's fault is never an exception: it is a verdict (``kopt_harness.schema``).
@@ -19,6 +20,7 @@ __all__ = [
     "InvalidInputError",
     "KoptError",
     "NotFoundError",
+    "ProfileError",
     "UnavailableError",
     "UsageError",
 ]
@@ -55,6 +57,10 @@ class InfraError(KoptError):
     """The machine failed, not the candidate; the same command may succeed later."""
 
     exit_code = 3
+
+
+class ProfileError(InfraError):
+    """A profile without anything in it: the cause, and how to get one."""
 
 
 class InterruptedRunError(KoptError):

@@ -141,10 +141,15 @@ def in_force(ledger: Ledger, solution: Solution, session: Session) -> dict[str, 
     return known or session.isolation
 
 
-def build(setting: Setting, solution: Solution) -> BuildResult:
+def build(setting: Setting, solution: Solution, workload: Workload | None = None) -> BuildResult:
     """Builds for the setting's target, or takes the build from the cache.
 
     Sources that the lint rejects are not built: see ``refusal``.
+
+    Args:
+        setting: Its target need not be here.
+        solution: What to build.
+        workload: Shapes of what is compiled ahead; the definition's first by default.
     """
     refused = lint(solution).reject
     if refused is not None:
@@ -156,13 +161,13 @@ def build(setting: Setting, solution: Solution) -> BuildResult:
             key="",
         )
     definition = setting.catalog.resolve(solution.definition)
-    workload = setting.catalog.workloads(definition)[0]
+    shapes = workload or setting.catalog.workloads(definition)[0]
     return build_in_worker(
         solution,
         setting.target.name,
         setting.build_cache,
         definition=definition,
-        axes=workload.axes,
+        axes=shapes.axes,
         timeout_s=setting.options.build_timeout_s,
     )
 

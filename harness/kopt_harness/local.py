@@ -7,11 +7,16 @@ from typing import Any
 
 from kopt_harness.ahead import build_ahead
 from kopt_harness.catalog import Catalog
+from kopt_harness.errors import UnavailableError
 from kopt_harness.evaluate import build, solution_ref
 from kopt_harness.gate import gate
+from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
+from kopt_harness.observed_profile import profile_observed
 from kopt_harness.options import MeasureOptions
 from kopt_harness.outcome import CandidateFailedError
+from kopt_harness.profile import is_external, read_calls, reads_builds, reads_calls
+from kopt_harness.profiled import profile_build
 from kopt_harness.root import Root
 from kopt_harness.schema import (
     GateResult,
@@ -27,6 +32,9 @@ from kopt_harness.sweep import sweep
 from kopt_harness.validate import validate
 
 __all__ = ["LocalHarness"]
+
+CENSUS_CALLS = 5
+"""Timed calls that a census is taken of."""
 
 
 class LocalHarness:
@@ -155,8 +163,16 @@ class LocalHarness:
 
     def _profile(self, solution: Solution, workload: Workload) -> Profile:
         self._notify(f"profile: {solution.name}, workload {workload.index}")
+        if reads_builds(self._profiler):
+            return profile_build(self._setting, solution, workload, self._profiler)
         try:
-            found = self._profiled_call(solution, workload)
+            if reads_calls(self._profiler):
+                found = self._timed_calls(solution, workload)
+            elif is_external(self._profiler):
+                built = build(self._setting, solution)
+                found = profile_observed(self._setting, solution, built, workload, self._profiler)
+            else:
+                found = self._profiled_call(solution, workload)
         except CandidateFailedError as error:
             # Its verdict is for a check; a state can be derived without a profile.
             note = f"{error.verdict.value} under the profiler: {error.reason.detail}"
@@ -169,6 +185,28 @@ class LocalHarness:
             axes=workload.axes,
             **found,
         )
+
+    def _timed_calls(self, solution: Solution, workload: Workload) -> dict[str, Any]:
+        """What the timer knows of a few calls, the first one left out."""
+        session = self._session_to_time(solution)
+        built = build(self._setting, solution)
+        session.bind(workload)
+        session.open(solution, built.path)
+        numbers = session.sets(next(iter(session.generators)), 1)
+        session.call(solution.sha256, numbers[0], phase="check", timed=False, full=False)
+        details = []
+        with device_lease(self._setting.device_id):
+            for number in session.choose(numbers, CENSUS_CALLS):
+                outcome = session.call(
+                    solution.sha256, number, phase="bench", timed=True, full=False
+                )
+                details.append(outcome.details)
+        if any("launches" not in each for each in details):
+            raise UnavailableError(
+                f"the timer {self._setting.timer!r} keeps no record of what runs",
+                hint="use a GPU target with its own timer, or --profiler torch",
+            )
+        return read_calls(self._profiler, details)
 
     def _profiled_call(self, solution: Solution, workload: Workload) -> dict[str, Any]:
         session = self._session(solution)

@@ -100,3 +100,18 @@ def test_a_device_out_of_use_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
     assert (found["device"], found["reason"]) == ("cpu", "a process cannot be ended")
     assert lease.lift_quarantine(lease.CPU_DEVICE)
     assert examine().quarantine == ()
+
+
+def test_counters_are_for_whom_the_driver_says(tmp_path: Path) -> None:
+    """A restricted driver lets root alone; an open one everybody; none lets nobody."""
+    path = tmp_path / "params"
+    path.write_text("ModifyDeviceFiles: 1\nRmProfilingAdminOnly: 1\n")
+    assert doctor.counters(path, is_root=True).ok
+    refused = doctor.counters(path, is_root=False)
+    assert (refused.ok, "NVreg_RestrictProfilingToAdminUsers=0" in refused.hint) == (False, True)
+    path.write_text("RmProfilingAdminOnly: 0\n")
+    assert doctor.counters(path, is_root=False).ok
+    path.write_text("ModifyDeviceFiles: 1\n")
+    assert "does not say" in doctor.counters(path, is_root=True).hint
+    absent = doctor.counters(tmp_path / "absent", is_root=True)
+    assert (absent.ok, absent.kind) == (False, "profiler")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Sequence
 
-from kopt_harness.proc import run
+from kopt_harness.cubin import demangle
 from kopt_harness.schema import Artefact
 
-__all__ = ["demangle", "parse_ptxas"]
+__all__ = ["parse_ptxas"]
 
 _ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
 _PROPERTIES = re.compile(r"Function properties for (?P<name>\S+)")
 _SPILLS = re.compile(r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (?P<registers>\d+) registers")
 _SMEM = re.compile(r"(?P<smem>\d+) bytes smem")
-_DEMANGLE_TIMEOUT_S = 30.0
 
 
 def parse_ptxas(log: str) -> tuple[Artefact, ...]:
@@ -48,13 +45,3 @@ def parse_ptxas(log: str) -> tuple[Artefact, ...]:
         Artefact(kind="cubin", arch=arch[mangled], name=name, **found[mangled])
         for mangled, name in zip(found, names, strict=True)
     )
-
-
-def demangle(names: Sequence[str]) -> tuple[str, ...]:
-    """C++ names of symbols; unchanged where no demangler is installed."""
-    tool = shutil.which("cu++filt") or shutil.which("c++filt")
-    if tool is None or not names:
-        return tuple(names)
-    done = run([tool], timeout_s=_DEMANGLE_TIMEOUT_S, stdin="\n".join(names).encode())
-    lines = done.stdout.splitlines()
-    return tuple(lines) if done.ok and len(lines) == len(names) else tuple(names)

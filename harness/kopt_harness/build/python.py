@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kopt_harness.cubin import kernel_usage
 from kopt_harness.schema import Artefact, Solution, SourceFile
 from kopt_harness.untrusted import candidate_code
 
 from . import _native
-from ._cubin import CUBIN_FOLDER, kernel_usage
+from ._cubin import CUBIN_FOLDER
 from ._package import check_sources, import_entry, load_entry, top_level_names
 from .protocol import BuildRequest, Job, Outcome, Plan
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kopt_harness.cubin import kernel_usage
 from kopt_harness.errors import UnavailableError
 from kopt_harness.schema import Artefact, Solution
 from kopt_harness.untrusted import candidate_code
 
 from . import _native
-from ._cubin import CUBIN_FOLDER, kernel_usage
+from ._cubin import CUBIN_FOLDER
 from ._package import check_sources, import_entry, load_entry
 from .protocol import BuildRequest, Job, Outcome, Plan
 

@@ -26,45 +26,48 @@ _MARKER_STEPS = 64
 
 @dataclass(frozen=True)
 class Ncu:
-    """The program ``ncu`` on the path."""
+    """The program ``ncu`` on the path, with one metric."""
 
     name: str = "ncu"
+    program: str = "ncu"
     device_kind: str = "cuda"
     spread_ns: float = 700.0
     """Seen on one H200: 0.7 us more than CUPTI for small kernels, up to 1.35 us for others."""
 
     def missing(self) -> str:
         """Whether it is installed; whether it may read counters shows when it does."""
-        return "" if shutil.which(self.name) else "ncu is not on the path"
+        return "" if shutil.which(self.program) else "ncu is not on the path"
 
     def version(self) -> str:
         """Last line of ``ncu --version``."""
         from kopt_harness.proc import run  # noqa: PLC0415  the sandboxed module needs no psutil
 
-        done = run([self.name, "--version"], timeout_s=30)
+        done = run([self.program, "--version"], timeout_s=30)
         lines = [line for line in done.stdout.splitlines() if line.startswith("Version ")]
         return lines[0].removeprefix("Version ").strip() if done.ok and lines else ""
 
     def folders(self) -> tuple[str, ...]:
         """Where it really is; usually below /usr or /opt, which everybody reads."""
-        found = shutil.which(self.name)
+        found = shutil.which(self.program)
         return () if found is None else (str(Path(found).resolve().parent),)
 
     def command(self, application: Sequence[str]) -> list[str]:
-        """Neither clocks nor caches are touched: the timer of the call flushes.
-
-        One metric takes one pass, so that no kernel is run twice and no memory is restored.
-        """
+        """What is reported begins and ends with the bracket; the clocks are left as they are."""
         options = {
             "--profile-from-start": "off",
             "--target-processes": "application-only",
             "--clock-control": "none",
-            "--cache-control": "none",
-            "--metrics": METRIC,
             "--print-units": "base",
         }
         words = [word for pair in options.items() for word in pair]
-        return [self.name, *words, "--csv", *application]
+        return [self.program, *words, *self._collected(), "--csv", *application]
+
+    def _collected(self) -> tuple[str, ...]:
+        """One metric takes one pass, so that no kernel is run twice and no memory is restored.
+
+        Caches are not touched: the timer of the call flushes.
+        """
+        return ("--cache-control", "none", "--metrics", METRIC)
 
     def bracket(self) -> Bracket:
         """Start and stop of the CUDA profiler; the marker has a grid drawn at random."""

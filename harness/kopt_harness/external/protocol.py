@@ -29,7 +29,7 @@ class External(Protocol):
 
     @property
     def device_kind(self) -> str:
-        """Kind of the targets that it is for."""
+        """Kind of the targets that it confirms times of; ``none`` where it only profiles."""
         ...
 
     @property

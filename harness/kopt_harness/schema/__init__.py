@@ -30,7 +30,7 @@ from .definition import (
     TensorSpec,
     Workload,
 )
-from .profile import Profile, ProfiledKernel
+from .profile import CompiledKernel, Profile, ProfiledKernel
 from .solution import BuildSpec, Solution, SourceFile
 from .timing import CacheState, Timer, Timing
 from .verdict import (
@@ -58,6 +58,7 @@ __all__ = [
     "CacheState",
     "Comparison",
     "ComparisonDecision",
+    "CompiledKernel",
     "Confirmation",
     "ConfirmationOutcome",
     "ConfirmedWorkload",

@@ -20,6 +20,28 @@ class ProfiledKernel(Model):
     """What else the profiler knows, with units in the names."""
 
 
+class CompiledKernel(Model):
+    """One kernel as it was compiled; nothing of it was run."""
+
+    name: str
+    arch: str
+    """As ``sm_90a``."""
+    registers: int | None
+    """Per thread; null where the cubin does not say."""
+    smem_bytes: int | None
+    """Static; dynamic shared memory is an argument of the launch."""
+    stack_bytes: int | None
+    """Per thread: spills, and arrays that are indexed at run time."""
+    spill_instructions: int
+    """Loads from and stores to local memory in the code."""
+    instructions: int
+    """In the code, without padding."""
+    mix: dict[str, int]
+    """Instructions by class; how often they stand in the code, not how often they run."""
+    opcodes: dict[str, int]
+    """Instructions by name, most frequent first."""
+
+
 class Profile(Model):
     """One solution on one workload under one profiler."""
 
@@ -33,6 +55,8 @@ class Profile(Model):
     """Time of all kernels per run; null where the profiler measures none."""
     kernels: tuple[ProfiledKernel, ...] = ()
     """Largest first."""
+    compiled: tuple[CompiledKernel, ...] = ()
+    """Where the profiler reads what was built."""
     launches: int | None = None
     """Kernels or operators per run."""
     notes: tuple[str, ...] = ()
