@@ -15,38 +15,29 @@ interrupted comparison starts anew rather than mixing two epochs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kopt_harness.ledger import Ledger, recorded
 from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Validation, Workload
 
-from .agents import Proposal, Proposals, RoundBrief
+from .agents import Proposal
+from .choosing import choose
 from .memory import RESULT_KEY, Memory
 from .policy import awaits_validation, best_passed, decide, promotion_conditions
 from .result import (
     Candidate,
     CandidateRef,
-    Choice,
     Decision,
     PromotionRecord,
     RoundResult,
     gate_document,
     sweep_summary,
 )
-from .state import Observation, State, derive_state
-from .supervisor import Advice, supervise
+from .state import Observation, derive_state
+from .supervisor import supervise
 from .world import Promotion, SolutionStore, Turn, World
 
 __all__ = ["run_round", "run_rounds"]
-
-NO_DIRECTION = Choice(
-    id="none", title="No direction", score=0.0, reason="every direction is blocked or excluded"
-)
-
-
-class _Chosen(NamedTuple):
-    direction: Choice
-    proposals: Proposals
 
 
 def run_rounds(
@@ -80,7 +71,7 @@ def run_round(world: World, turn: Turn) -> RoundResult:
     state = derive_state(_observe(world, incumbent))
 
     # 2. and 3. Direction and candidates: the best direction for which the agent has something.
-    chosen = _choose(world, turn, state, supervise(turn.memory))
+    chosen = choose(world, turn, state, supervise(turn.memory))
     proposals = chosen.proposals.candidates
     world.notify(f"direction {chosen.direction.id}: {len(proposals)} candidates")
 
@@ -120,6 +111,7 @@ def run_round(world: World, turn: Turn) -> RoundResult:
             incumbent=_ref(moved),
             signals=(),
             notes=chosen.proposals.notes,
+            ranking=chosen.ranking,
         ),
     )
 
@@ -155,66 +147,6 @@ def _profile(world: World, solution: Solution, workload: Workload) -> Profile:
         return world.harness().profile(solution, workload, ledger).model_dump(mode="json")
 
     return Profile.model_validate(recorded(world.ledger, key, measure))
-
-
-def _choose(world: World, turn: Turn, state: State, advice: Advice) -> _Chosen:
-    """The first direction, in the order of the policy, for which the agent has candidates."""
-    choices = world.policy.rank(state, world.directions, turn.memory, advice, turn.incumbent.sha256)
-    notes: dict[str, None] = {}
-    for choice in choices:
-        brief = RoundBrief(
-            definition=world.definition,
-            target=world.target,
-            round=turn.number,
-            state=state,
-            direction=world.directions[choice.id],
-            incumbent=turn.incumbent,
-            memory=turn.memory,
-            limit=world.max_candidates,
-            seed=world.search_seed,
-        )
-        proposals = _propose(world, turn.ledger, brief)
-        notes |= dict.fromkeys(proposals.notes)
-        if proposals.candidates:
-            return _Chosen(choice, Proposals(proposals.candidates, tuple(notes)))
-    first = choices[0] if choices else NO_DIRECTION
-    return _Chosen(first, Proposals((), tuple(notes)))
-
-
-def _propose(world: World, ledger: Ledger, brief: RoundBrief) -> Proposals:
-    """What the agent proposed; the sources are in the archive, the journal has their hashes."""
-
-    def ask() -> dict[str, Any]:
-        proposals = world.agent.propose(brief)
-        for proposal in proposals.candidates:
-            world.solutions.put(proposal.solution)
-        candidates = [
-            {
-                "sha256": proposal.solution.sha256,
-                "name": proposal.solution.name,
-                "rationale": proposal.rationale,
-                "family": proposal.family,
-                "settings": proposal.settings,
-            }
-            for proposal in proposals.candidates
-        ]
-        return {"candidates": candidates, "notes": list(proposals.notes)}
-
-    found = recorded(ledger, f"proposals/{brief.direction.id}", ask)
-    return Proposals(
-        tuple(_restore(world.solutions, candidate) for candidate in found["candidates"]),
-        tuple(found["notes"]),
-    )
-
-
-def _restore(solutions: SolutionStore, candidate: dict[str, Any]) -> Proposal:
-    ref = CandidateRef(name=candidate["name"], sha256=candidate["sha256"])
-    return Proposal(
-        _stored(solutions, ref),
-        candidate["rationale"],
-        candidate["family"],
-        candidate["settings"],
-    )
 
 
 def _stored(solutions: SolutionStore, ref: CandidateRef) -> Solution:

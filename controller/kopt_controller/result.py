@@ -14,9 +14,11 @@ __all__ = [
     "Choice",
     "Condition",
     "Decision",
+    "Factor",
     "Label",
     "PromoteOutcome",
     "PromotionRecord",
+    "Ranked",
     "RoundResult",
     "Signal",
     "SweepSummary",
@@ -47,16 +49,43 @@ class Decision(Model):
     evidence: tuple[Condition, ...] = ()
 
 
+class Factor(Model):
+    """One of the numbers whose product is the score of a direction."""
+
+    name: str
+    value: float
+    reason: str
+    """Where the number comes from, for a person."""
+
+
 class Choice(Model):
     """The direction of a round, and why."""
 
     id: str
     title: str
     score: float
-    """Match times expected gain; for ordering only."""
+    """Product of the factors; for ordering only."""
     reason: str
     expected_effect: str = ""
     levers: tuple[str, ...] = ()
+    regime: str = ""
+    """The regime in which most is expected of it; empty where there is none."""
+    factors: tuple[Factor, ...] = ()
+
+
+class Ranked(Model):
+    """What became of one direction of the catalogue in the selection of a round."""
+
+    id: str
+    title: str
+    standing: Literal["chosen", "empty", "open", "blocked", "excluded"]
+    """``empty``: its turn came, and nobody had a candidate; ``open``: another one came first;
+    ``blocked``: by the supervisor or a person; ``excluded``: it does not fit the state."""
+    score: float
+    """0 where it was blocked or excluded."""
+    regime: str = ""
+    factors: tuple[Factor, ...] = ()
+    reason: str
 
 
 class CandidateRef(Model):
@@ -168,6 +197,8 @@ class RoundResult(Model):
     """What the supervisor says after this round."""
     notes: tuple[str, ...] = ()
     """What the agent had to say: files it could not use, and the like."""
+    ranking: tuple[Ranked, ...] = ()
+    """Every direction in the order of the selection; empty in rounds of an older version."""
 
     def document(self) -> dict[str, Any]:
         """The JSON of one round, see DESIGN section 7."""

@@ -44,6 +44,10 @@ class Advice(NamedTuple):
     """Directions that have moved the incumbent before, best first."""
     ask_person: bool
     """Whether a person should steer now."""
+    urged: tuple[str, ...] = ()
+    """Directions that a person has asked for, the first first."""
+    widen: bool = False
+    """Whether what was tried little should get more weight than usual."""
 
 
 def supervise(memory: Memory) -> Advice:
