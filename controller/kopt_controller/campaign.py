@@ -177,6 +177,7 @@ class Campaign(NamedTuple):
             public_seed=config.measure.seed,
             rules=config.conditions,
             notify=self.notify,
+            refuse_duplicates=config.refuse_duplicates,
             may_start=lambda: config.budget_s is None or time.monotonic() - start < config.budget_s,
         )
 

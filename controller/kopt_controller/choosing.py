@@ -7,17 +7,21 @@ exactly one is worked on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kopt_harness.ledger import Ledger, recorded
 
 from .agents import Proposal, Proposals, RoundBrief
 from .directions import Direction
-from .result import Choice, Ranked
+from .duplicates import refusal_of
+from .result import Choice, Ranked, Refusal, Standing
 from .state import State
 from .supervisor import Advice
 from .world import SolutionStore, Turn, World
+
+ASK_AGAIN = 2
+"""How often an agent is asked once more for a direction, where all it had was refused."""
 
 __all__ = ["NO_DIRECTION", "Chosen", "choose"]
 
@@ -32,6 +36,7 @@ class Chosen(NamedTuple):
     direction: Choice
     proposals: Proposals
     ranking: tuple[Ranked, ...]
+    refused: tuple[Refusal, ...]
 
 
 def choose(world: World, turn: Turn, state: State, advice: Advice) -> Chosen:
@@ -52,15 +57,59 @@ def choose(world: World, turn: Turn, state: State, advice: Advice) -> Chosen:
         seed=world.search_seed + turn.number,
     )
     notes: dict[str, None] = {}
-    for position, choice in enumerate(choices):
-        proposals = _propose(world, turn.ledger, _brief(world, turn, state, choice))
-        notes |= dict.fromkeys(proposals.notes)
-        if proposals.candidates:
-            ranking = _ranking(world, state, advice, choices, position)
-            return Chosen(choice, Proposals(proposals.candidates, tuple(notes)), ranking)
-    first = choices[0] if choices else NO_DIRECTION
-    ranking = _ranking(world, state, advice, choices, len(choices))
-    return Chosen(first, Proposals((), tuple(notes)), ranking)
+    standings: dict[str, Standing] = {}
+    refused: list[Refusal] = []
+    for choice in choices:
+        asked = _ask(world, turn, _brief(world, turn, state, choice), refused)
+        notes |= dict.fromkeys(asked.notes)
+        standings[choice.id] = asked.standing
+        if asked.candidates:
+            break
+    chosen = next((c for c in choices if standings.get(c.id) == "chosen"), None)
+    return Chosen(
+        chosen or (choices[0] if choices else NO_DIRECTION),
+        Proposals(asked.candidates if chosen is not None else (), tuple(notes)),
+        _ranking(world, state, advice, choices, standings),
+        tuple(refused),
+    )
+
+
+class _Asked(NamedTuple):
+    candidates: tuple[Proposal, ...]
+    notes: tuple[str, ...]
+    standing: Standing
+
+
+def _ask(world: World, turn: Turn, brief: RoundBrief, refused: list[Refusal]) -> _Asked:
+    """What the agent has for one direction that was not rejected before; adds to ``refused``.
+
+    Where everything was refused it is asked again, knowing what was, a few times.
+    """
+    notes: list[str] = []
+    before = len(refused)
+    for attempt in range(1 + ASK_AGAIN):
+        known = turn.memory.refusing(each.sha256 for each in refused)
+        key = f"proposals/{brief.direction.id}" + (f"/{attempt}" if attempt else "")
+        proposals = _propose(world, turn.ledger, key, brief._replace(memory=known))
+        notes += proposals.notes
+        kept = []
+        for proposal in proposals.candidates:
+            found = _refusal(world, turn, proposal)
+            if found is None:
+                kept.append(proposal)
+            else:
+                refused.append(found)
+                notes.append(found.detail)
+        if kept or not proposals.candidates:
+            break
+    standing: Standing = "chosen" if kept else "refused" if len(refused) > before else "empty"
+    return _Asked(tuple(kept), tuple(notes), standing)
+
+
+def _refusal(world: World, turn: Turn, proposal: Proposal) -> Refusal | None:
+    if not world.refuse_duplicates:
+        return None
+    return refusal_of(proposal.solution, turn.memory, world.solutions.get)
 
 
 def _brief(world: World, turn: Turn, state: State, choice: Choice) -> RoundBrief:
@@ -78,20 +127,24 @@ def _brief(world: World, turn: Turn, state: State, choice: Choice) -> RoundBrief
 
 
 def _ranking(
-    world: World, state: State, advice: Advice, choices: Sequence[Choice], chosen: int
+    world: World,
+    state: State,
+    advice: Advice,
+    choices: Sequence[Choice],
+    standings: Mapping[str, Standing],
 ) -> tuple[Ranked, ...]:
     """In the order of the policy, then what it left out, by id."""
     ranked = [
         Ranked(
             id=choice.id,
             title=choice.title,
-            standing="empty" if at < chosen else "chosen" if at == chosen else "open",
+            standing=standings.get(choice.id, "open"),
             score=choice.score,
             regime=choice.regime,
             factors=choice.factors,
             reason=choice.reason,
         )
-        for at, choice in enumerate(choices)
+        for choice in choices
     ]
     seen = {choice.id for choice in choices}
     left_out = [world.directions[name] for name in sorted(set(world.directions) - seen)]
@@ -109,7 +162,7 @@ def _left_out(direction: Direction, state: State, advice: Advice) -> Ranked:
     )
 
 
-def _propose(world: World, ledger: Ledger, brief: RoundBrief) -> Proposals:
+def _propose(world: World, ledger: Ledger, key: str, brief: RoundBrief) -> Proposals:
     """What the agent proposed; the sources are in the archive, the journal has their hashes."""
 
     def ask() -> dict[str, Any]:
@@ -123,12 +176,13 @@ def _propose(world: World, ledger: Ledger, brief: RoundBrief) -> Proposals:
                 "rationale": proposal.rationale,
                 "family": proposal.family,
                 "settings": proposal.settings,
+                "technique": proposal.technique,
             }
             for proposal in proposals.candidates
         ]
         return {"candidates": candidates, "notes": list(proposals.notes)}
 
-    found = recorded(ledger, f"proposals/{brief.direction.id}", ask)
+    found = recorded(ledger, key, ask)
     return Proposals(
         tuple(_restore(world.solutions, candidate) for candidate in found["candidates"]),
         tuple(found["notes"]),
@@ -143,4 +197,5 @@ def _restore(solutions: SolutionStore, candidate: dict[str, Any]) -> Proposal:
         candidate["rationale"],
         candidate["family"],
         candidate["settings"],
+        candidate.get("technique", ""),
     )

@@ -76,6 +76,9 @@ class RunConfig(Model):
     """Of choices that the search leaves open; null: drawn, and kept in the manifest."""
     budget_s: float | None = Field(default=None, gt=0)
     """Wall time after which no further round starts; null: no limit."""
+    refuse_duplicates: bool = True
+    """Whether a candidate that hardly differs from a rejected one costs no device time; false
+    after a change of toolchain or driver, to measure again."""
     inbox: str | None = None
     """Folder of the inbox agent; null: ``artifacts/local/inbox/<definition>``."""
     scripted: tuple[str, ...] = ()

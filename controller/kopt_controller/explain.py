@@ -28,6 +28,7 @@ def explanation(result: RoundResult) -> dict[str, Any]:
             "state",
             "direction",
             "ranking",
+            "refused",
             "candidates",
             "notes",
             "decision",

@@ -112,6 +112,7 @@ def run_round(world: World, turn: Turn) -> RoundResult:
             signals=(),
             notes=chosen.proposals.notes,
             ranking=chosen.ranking,
+            refused=chosen.refused,
         ),
     )
 
@@ -256,6 +257,7 @@ def _candidate(proposal: Proposal, gate: GateResult) -> Candidate:
         language=proposal.solution.spec.language,
         family=proposal.family,
         settings=proposal.settings,
+        technique=proposal.technique,
         rationale=proposal.rationale,
         verdict=gate.evaluation.verdict,
         gate=gate_document(gate),

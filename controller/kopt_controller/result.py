@@ -19,13 +19,16 @@ __all__ = [
     "PromoteOutcome",
     "PromotionRecord",
     "Ranked",
+    "Refusal",
     "RoundResult",
     "Signal",
+    "Standing",
     "SweepSummary",
     "gate_document",
     "sweep_summary",
 ]
 
+Standing = Literal["chosen", "empty", "refused", "open", "blocked", "excluded"]
 Label = Literal["promote", "promote-dispatch", "archive", "reject"]
 
 
@@ -78,9 +81,10 @@ class Ranked(Model):
 
     id: str
     title: str
-    standing: Literal["chosen", "empty", "open", "blocked", "excluded"]
-    """``empty``: its turn came, and nobody had a candidate; ``open``: another one came first;
-    ``blocked``: by the supervisor or a person; ``excluded``: it does not fit the state."""
+    standing: Standing
+    """``empty``: its turn came, and nobody had a candidate; ``refused``: all that was proposed
+    had been rejected before; ``open``: another one came first; ``blocked``: by the supervisor
+    or a person; ``excluded``: it does not fit the state."""
     score: float
     """0 where it was blocked or excluded."""
     regime: str = ""
@@ -95,6 +99,22 @@ class CandidateRef(Model):
     sha256: str
 
 
+class Refusal(Model):
+    """A candidate that was not measured, since one like it was rejected before."""
+
+    name: str
+    sha256: str
+    of: CandidateRef
+    """What was rejected."""
+    run: str
+    round: int
+    """Where."""
+    similarity: float
+    """1: the same but for names and layout."""
+    detail: str
+    """With the old evidence, for a person and for the agent."""
+
+
 class Candidate(Model):
     """One proposed solution and what the gate said."""
 
@@ -105,6 +125,8 @@ class Candidate(Model):
     """Solution folder it was packed from; null for one from elsewhere."""
     settings: dict[str, Any] = {}
     """Values of its tunables."""
+    technique: str = ""
+    """What was done to get it, in a word or two; evidence is kept by it."""
     rationale: str = ""
     verdict: Verdict
     gate: dict[str, Any]
@@ -120,6 +142,13 @@ class Candidate(Model):
         """Mean latency over that of the incumbent, on the representatives."""
         comparison = self.gate["comparison"]
         return None if comparison is None else comparison["ratio"]
+
+    @property
+    def ci(self) -> tuple[float, float] | None:
+        """Interval of the ratio."""
+        comparison = self.gate["comparison"]
+        found = None if comparison is None else comparison["ci"]
+        return None if found is None else (found[0], found[1])
 
 
 class SweepSummary(Model):
@@ -199,6 +228,8 @@ class RoundResult(Model):
     """What the agent had to say: files it could not use, and the like."""
     ranking: tuple[Ranked, ...] = ()
     """Every direction in the order of the selection; empty in rounds of an older version."""
+    refused: tuple[Refusal, ...] = ()
+    """What was proposed and not measured."""
 
     def document(self) -> dict[str, Any]:
         """The JSON of one round, see DESIGN section 7."""

@@ -91,6 +91,8 @@ class World:
     """Progress, one line for a person."""
     may_start: Callable[[], bool] = lambda: True
     """Whether the budget allows another round."""
+    refuse_duplicates: bool = True
+    """Whether what stands for a rejected candidate is not measured."""
 
 
 class Turn(NamedTuple):

@@ -42,6 +42,8 @@ class Proposal(NamedTuple):
     family: str | None = None
     """Solution folder that it is a setting of."""
     settings: dict[str, Any] = {}  # a NamedTuple's default, never changed
+    technique: str = ""
+    """What was done, in a word or two that other rounds would use for the same."""
 
 
 class Proposals(NamedTuple):
