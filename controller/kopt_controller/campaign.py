@@ -40,10 +40,11 @@ from .loop import run_rounds
 from .memory import Memory, gather
 from .policy import get_policy
 from .promotion import Promoter
+from .representing import floors_of, representatives_of
 from .result import CandidateRef, RoundResult
 from .space import CatalogSpace
-from .state import Floor, floor_of
-from .world import Representative, World
+from .steering import STEER_FILE, read_steers
+from .world import Seat, World
 
 __all__ = [
     "CAMPAIGN",
@@ -51,13 +52,11 @@ __all__ = [
     "Campaign",
     "CampaignResult",
     "Manifest",
-    "floors_of",
     "interruptible",
     "is_finished",
     "lazy_harness",
     "open_campaign",
     "read_manifest",
-    "representatives_of",
     "start_campaign",
 ]
 
@@ -155,6 +154,12 @@ class Campaign(NamedTuple):
             floors=floors_of(catalog, definition, target),
         )
         start = time.monotonic()
+
+        def seat(name: str) -> Seat:
+            factory = get_agent(name)
+            agent = factory.create(_agent_context(catalog, definition, target, config))
+            return Seat(agent, config.promotion or factory.promotion)
+
         return World(
             run=self.run.id,
             definition=definition,
@@ -178,7 +183,10 @@ class Campaign(NamedTuple):
             rules=config.conditions,
             notify=self.notify,
             refuse_duplicates=config.refuse_duplicates,
-            may_start=lambda: config.budget_s is None or time.monotonic() - start < config.budget_s,
+            may_start=lambda steered: _within(steered or config.budget_s, start),
+            steers=lambda: read_steers(self.run.folder / STEER_FILE),
+            seat=seat,
+            ladder=config.ladder,
         )
 
 
@@ -263,32 +271,6 @@ def read_manifest(run: Run) -> Manifest:
         ) from error
 
 
-def representatives_of(
-    catalog: Catalog, definition: Definition, target: Target, selectors: tuple[str, ...]
-) -> tuple[Representative, ...]:
-    """The workloads of the gate, each with the share of its regime that it stands for."""
-    regimes = catalog.regimes(definition)
-    chosen = catalog.select(definition, selectors)
-    sizes = list(regimes.values())
-    per_regime = [regimes[workload.uuid] for workload in chosen]
-    found = []
-    for workload, regime in zip(chosen, per_regime, strict=True):
-        cost = catalog.cost(definition, workload.axes)
-        weight = max(1, round(sizes.count(regime) / per_regime.count(regime)))
-        floor = floor_of(cost.bytes, cost.flops, target)
-        found.append(Representative(workload, regime, weight, cost.bytes, cost.flops, floor))
-    return tuple(found)
-
-
-def floors_of(catalog: Catalog, definition: Definition, target: Target) -> dict[str, Floor]:
-    """The floor of every workload, by uuid."""
-    floors = {}
-    for workload in catalog.workloads(definition):
-        cost = catalog.cost(definition, workload.axes)
-        floors[workload.uuid] = floor_of(cost.bytes, cost.flops, target)
-    return floors
-
-
 @contextmanager
 def interruptible(what: str, go_on: str) -> Iterator[None]:
     """Turns Ctrl-C, SIGTERM and SIGHUP into an error that says how to go on.
@@ -365,6 +347,10 @@ def _agent_context(
         inbox=default_inbox if config.inbox is None else Path(config.inbox).expanduser(),
         scripted=tuple(Path(path).expanduser() for path in config.scripted),
     )
+
+
+def _within(budget_s: float | None, start: float) -> bool:
+    return budget_s is None or time.monotonic() - start < budget_s
 
 
 def _search_seed(config: RunConfig) -> int:

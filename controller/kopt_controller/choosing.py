@@ -8,6 +8,7 @@ exactly one is worked on.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kopt_harness.ledger import Ledger, recorded
@@ -17,13 +18,14 @@ from .directions import Direction
 from .duplicates import refusal_of
 from .result import Choice, Ranked, Refusal, Standing
 from .state import State
+from .steering import Steer, Steering, fold
 from .supervisor import Advice
 from .world import SolutionStore, Turn, World
 
 ASK_AGAIN = 2
 """How often an agent is asked once more for a direction, where all it had was refused."""
 
-__all__ = ["NO_DIRECTION", "Chosen", "choose"]
+__all__ = ["NO_DIRECTION", "Chosen", "choose", "seated", "steering_of"]
 
 NO_DIRECTION = Choice(
     id="none", title="No direction", score=0.0, reason="every direction is blocked or excluded"
@@ -39,6 +41,47 @@ class Chosen(NamedTuple):
     refused: tuple[Refusal, ...]
 
 
+def steering_of(world: World, ledger: Ledger) -> Steering:
+    """What people have said until a round begins; taken into the journal with it.
+
+    Args:
+        world: The campaign.
+        ledger: Of the round.
+    """
+
+    def read() -> dict[str, Any]:
+        return {"steers": [steer.model_dump(mode="json") for steer in world.steers()]}
+
+    found = recorded(ledger, "steer", read)
+    return fold(Steer.model_validate(steer) for steer in found["steers"])
+
+
+def seated(world: World, turn: Turn) -> World:
+    """The campaign with the agent that a person, or else the ladder, has asked for."""
+    wanted = turn.steering.agent or _of_rung(turn.rung, "agent")
+    if wanted is None or world.seat is None or wanted == world.agent.name:
+        return world
+    seat = world.seat(wanted)
+    return replace(world, agent=seat.agent, mode=seat.mode)
+
+
+def _of_rung(rung: str | None, kind: str) -> str | None:
+    what, _, value = (rung or "").partition(":")
+    return value if what == kind else None
+
+
+def _catalogue(world: World, turn: Turn) -> Mapping[str, Direction]:
+    """In the language that was asked for; a direction that has no other is left out."""
+    language = turn.steering.language or _of_rung(turn.rung, "language")
+    if language is None:
+        return world.directions
+    return {
+        name: direction.model_copy(update={"languages": (language,)})
+        for name, direction in world.directions.items()
+        if language in direction.languages
+    }
+
+
 def choose(world: World, turn: Turn, state: State, advice: Advice) -> Chosen:
     """The first direction, in the order of the policy, for which the agent has candidates.
 
@@ -48,9 +91,10 @@ def choose(world: World, turn: Turn, state: State, advice: Advice) -> Chosen:
         state: Of the incumbent.
         advice: Of the supervisor.
     """
+    directions = _catalogue(world, turn)
     choices = world.policy.rank(
         state,
-        world.directions,
+        directions,
         turn.memory,
         advice,
         turn.incumbent.sha256,
@@ -60,7 +104,7 @@ def choose(world: World, turn: Turn, state: State, advice: Advice) -> Chosen:
     standings: dict[str, Standing] = {}
     refused: list[Refusal] = []
     for choice in choices:
-        asked = _ask(world, turn, _brief(world, turn, state, choice), refused)
+        asked = _ask(world, turn, _brief(world, turn, state, directions[choice.id]), refused)
         notes |= dict.fromkeys(asked.notes)
         standings[choice.id] = asked.standing
         if asked.candidates:
@@ -112,17 +156,18 @@ def _refusal(world: World, turn: Turn, proposal: Proposal) -> Refusal | None:
     return refusal_of(proposal.solution, turn.memory, world.solutions.get)
 
 
-def _brief(world: World, turn: Turn, state: State, choice: Choice) -> RoundBrief:
+def _brief(world: World, turn: Turn, state: State, direction: Direction) -> RoundBrief:
     return RoundBrief(
         definition=world.definition,
         target=world.target,
         round=turn.number,
         state=state,
-        direction=world.directions[choice.id],
+        direction=direction,
         incumbent=turn.incumbent,
         memory=turn.memory,
         limit=world.max_candidates,
         seed=world.search_seed,
+        steering=turn.steering,
     )
 
 

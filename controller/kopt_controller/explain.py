@@ -33,6 +33,9 @@ def explanation(result: RoundResult) -> dict[str, Any]:
             "notes",
             "decision",
             "signals",
+            "actions",
+            "steers",
+            "rung",
         )
     }
 
@@ -56,11 +59,19 @@ def explain_blocks(document: Mapping[str, Any]) -> tuple[Block, ...]:
         *(() if chosen["factors"] else (f"  because {chosen['reason']}",)),
         f"  expected: {chosen['expected_effect'] or 'nothing was said'}",
         "",
+        *(f"Said: {steer['kind']} {steer['value']}" for steer in document["steers"]),
+        *((f"Rung of the plateau ladder: {document['rung']}",) if document["rung"] else ()),
         *(f"Note: {text}" for text in document["notes"]),
         f"Came to: {document['decision']['label']} - {document['decision']['reason']}",
         *(f"Supervisor: {s['kind']}: {s['detail']}" for s in document["signals"]),
+        *(f"  so it will {_action(action)}" for action in document["actions"]),
         "",
     )
+
+
+def _action(action: Mapping[str, Any]) -> str:
+    what = {"ask": "ask a person", "widen": "widen the search"}.get(action["kind"], action["kind"])
+    return f"{what} {', '.join(action['directions'])}".rstrip() + f" ({action['because']})"
 
 
 def _ranking(ranking: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:

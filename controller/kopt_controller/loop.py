@@ -5,9 +5,9 @@ under a key (``recorded``): profiles, proposals, gates, sweeps, promotions. So a
 killed continues by running the same loop again with the same journal, and the same recorded
 samples give the identical decision. The loop never measures; it asks a ``Harness``.
 
-Keys: ``profile/<solution>/<workload>``, then for each round ``r<n>/proposals/<direction>``,
-``r<n>/gate/<solution>/...``, ``r<n>/sweep/<solution>/...``, ``r<n>/validation/<solution>/...``,
-``r<n>/promotion``, ``r<n>/result``.
+Keys: ``profile/<solution>/<workload>``, then for each round ``r<n>/steer``,
+``r<n>/proposals/<direction>``, ``r<n>/gate/<solution>/...``, ``r<n>/sweep/<solution>/...``,
+``r<n>/validation/<solution>/...``, ``r<n>/promotion``, ``r<n>/result``.
 A device's epoch is part of the keys of its samples: after a reboot or a change of driver an
 interrupted comparison starts anew rather than mixing two epochs.
 """
@@ -21,7 +21,7 @@ from kopt_harness.ledger import Ledger, recorded
 from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Validation, Workload
 
 from .agents import Proposal
-from .choosing import choose
+from .choosing import choose, seated, steering_of
 from .memory import RESULT_KEY, Memory
 from .policy import awaits_validation, best_passed, decide, promotion_conditions
 from .result import (
@@ -34,7 +34,8 @@ from .result import (
     sweep_summary,
 )
 from .state import Observation, derive_state
-from .supervisor import supervise
+from .steering import Steering
+from .supervisor import rung_of, steered, supervise
 from .world import Promotion, SolutionStore, Turn, World
 
 __all__ = ["run_round", "run_rounds"]
@@ -46,19 +47,26 @@ def run_rounds(
     """Runs rounds one after the other; each starts from what the one before left."""
     for number in range(1, rounds + 1):
         ledger = world.ledger.scoped(f"r{number}")
-        if not _may_start(world, ledger, number):
-            world.notify(f"the budget ends the campaign after {number - 1} rounds")
+        steering, rung = steering_of(world, ledger), rung_of(memory, world.ladder)
+        end = steering.stop or ("the last rung of the ladder" if rung == "stop" else None)
+        if end is None and not _may_start(world, ledger, number, steering):
+            end = "the budget"
+        if end is not None:
+            world.notify(f"{end} ends the campaign after {number - 1} rounds")
             return
-        result = run_round(world, Turn(number, ledger, incumbent, memory))
+        turn = Turn(number, ledger, incumbent, memory, steering, rung)
+        result = run_round(seated(world, turn), turn)
         memory = memory.learn(world.run, result)
         if result.incumbent.sha256 != incumbent.sha256:
             incumbent = _stored(world.solutions, result.incumbent)
         yield result
 
 
-def _may_start(world: World, ledger: Ledger, number: int) -> bool:
+def _may_start(world: World, ledger: Ledger, number: int, steering: Steering) -> bool:
     """Decided once: a resumed campaign has spent what it had spent."""
-    start = recorded(ledger, "start", lambda: {"go": number == 1 or world.may_start()})
+    start = recorded(
+        ledger, "start", lambda: {"go": number == 1 or world.may_start(steering.budget_s)}
+    )
     return bool(start["go"])
 
 
@@ -70,8 +78,10 @@ def run_round(world: World, turn: Turn) -> RoundResult:
     # 1. State: what limits the incumbent, regime by regime.
     state = derive_state(_observe(world, incumbent))
 
+    advice = steered(supervise(turn.memory), turn.steering, turn.rung)
+
     # 2. and 3. Direction and candidates: the best direction for which the agent has something.
-    chosen = choose(world, turn, state, supervise(turn.memory))
+    chosen = choose(world, turn, state, advice)
     proposals = chosen.proposals.candidates
     world.notify(f"direction {chosen.direction.id}: {len(proposals)} candidates")
 
@@ -85,7 +95,7 @@ def run_round(world: World, turn: Turn) -> RoundResult:
 
     # 6. Validate once more what would be promoted; decide; promote where the loop may.
     validation = None if best is None or sweep is None else _validate(world, turn, best, sweep)
-    decision = _decide(world, gates, sweep, validation)
+    decision = _decide(world, turn, gates, sweep, validation)
     world.notify(f"round {turn.number}: {decision.label}, {decision.reason}")
     promotion = None
     if decision.label == "promote" and best is not None and sweep is not None:
@@ -113,14 +123,16 @@ def run_round(world: World, turn: Turn) -> RoundResult:
             notes=chosen.proposals.notes,
             ranking=chosen.ranking,
             refused=chosen.refused,
+            steers=turn.steering.steers,
+            rung=turn.rung,
         ),
     )
 
 
 def _learn(world: World, turn: Turn, result: RoundResult) -> RoundResult:
     """Closes the round, with what the supervisor says of it."""
-    signals = supervise(turn.memory.learn(world.run, result)).signals
-    result = result.model_copy(update={"signals": signals})
+    advice = supervise(turn.memory.learn(world.run, result))
+    result = result.model_copy(update={"signals": advice.signals, "actions": advice.actions})
     kept = recorded(turn.ledger, RESULT_KEY, lambda: result.model_dump(mode="json"))
     return RoundResult.model_validate(kept)
 
@@ -192,7 +204,11 @@ def _validate(
 ) -> Validation | None:
     """None where another condition does not hold, or no validation is required."""
     conditions = promotion_conditions(
-        sweep, workloads=world.workloads, public_seed=world.public_seed, rules=world.rules
+        sweep,
+        workloads=world.workloads,
+        public_seed=world.public_seed,
+        rules=world.rules,
+        overridden=turn.steering.accepted_flags,
     )
     if not awaits_validation(conditions, world.rules):
         return None
@@ -210,6 +226,7 @@ def _validate(
 
 def _decide(
     world: World,
+    turn: Turn,
     gates: Sequence[GateResult],
     sweep: SweepResult | None,
     validation: Validation | None,
@@ -221,6 +238,7 @@ def _decide(
         public_seed=world.public_seed,
         rules=world.rules,
         validation=validation,
+        overridden=turn.steering.accepted_flags,
     )
 
 
@@ -240,6 +258,7 @@ def _promote(
         state=derive_state(observations),
         profiles=tuple(observation.profile for observation in observations),
         rules=world.rules,
+        overridden=turn.steering.accepted_flags,
         samples_prefixes=tuple(
             f"r{turn.number}/{what}/{candidate.sha256[:12]}" for what in ("sweep", "validation")
         ),

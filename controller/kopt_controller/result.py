@@ -7,8 +7,10 @@ from typing import Any, Literal
 from kopt_harness.schema import Comparison, Flag, GateResult, Model, Reason, SweepResult, Verdict
 
 from .state import State
+from .steering import Steer
 
 __all__ = [
+    "Action",
     "Candidate",
     "CandidateRef",
     "Choice",
@@ -204,6 +206,15 @@ class Signal(Model):
     """Directions that are blocked because of it."""
 
 
+class Action(Model):
+    """What the supervisor does about a signal."""
+
+    kind: Literal["block", "recommend", "widen", "ask"]
+    directions: tuple[str, ...] = ()
+    because: str
+    """Kind of the signal."""
+
+
 class RoundResult(Model):
     """One closed round."""
 
@@ -230,6 +241,12 @@ class RoundResult(Model):
     """Every direction in the order of the selection; empty in rounds of an older version."""
     refused: tuple[Refusal, ...] = ()
     """What was proposed and not measured."""
+    actions: tuple[Action, ...] = ()
+    """What the supervisor does about the signals, from the next round on."""
+    steers: tuple[Steer, ...] = ()
+    """What people had said until this round began."""
+    rung: str | None = None
+    """Of the plateau ladder that this round stood on."""
 
     def document(self) -> dict[str, Any]:
         """The JSON of one round, see DESIGN section 7."""

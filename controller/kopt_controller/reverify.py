@@ -19,18 +19,19 @@ from kopt_harness.ledger import recorded
 from kopt_harness.schema import Definition, Solution, SweepResult, Validation
 from kopt_harness.targets import Target, best_target, get_target
 
-from .campaign import MakeHarness, floors_of, interruptible, lazy_harness, representatives_of
+from .campaign import MakeHarness, interruptible, lazy_harness
 from .config import RunConfig
 from .harness import Harness
 from .history import PROMOTE, find_round, list_runs
 from .memory import PROMOTE_KEY
 from .policy import awaits_validation, promotion_conditions, validation_conditions
 from .promotion import Promoter
+from .representing import floors_of, representatives_of
 from .result import CandidateRef, Condition, Decision, PromoteOutcome, PromotionRecord
 from .state import Observation, derive_state
 from .world import Promotion, Representative
 
-__all__ = ["Promotable", "find_promotable", "reverify"]
+__all__ = ["Promotable", "find_promotable", "reverify", "user"]
 
 
 class Promotable(NamedTuple):
@@ -281,7 +282,7 @@ def _create_run(
     archive.put(incumbent)
     manifest = {
         "kind": PROMOTE,
-        "by": _user(),
+        "by": user(),
         "definition": definition.name,
         "target": target.name,
         "candidate": candidate.sha256,
@@ -293,7 +294,7 @@ def _create_run(
     return archive.create_run(f"promote-{definition.kopt.alias}-{target.name}", manifest)
 
 
-def _user() -> str | None:
+def user() -> str | None:
     """Who asked for it, as the system knows them; kept on this machine only."""
     try:
         return getpass.getuser()
