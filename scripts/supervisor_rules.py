@@ -80,7 +80,7 @@ def round_of(
         ci = (ratio * exp(-Z95 * error), ratio * exp(Z95 * error))
     passed = verdict == "pass" and (ci is None or ci[0] <= 1)
     promoted = passed and ci is not None and ci[1] < 1 - MARGIN
-    trial = {
+    trial: dict[str, Any] = {
         "name": "x",
         "sha256": f"{direction}-{ratio}",
         "family": None,

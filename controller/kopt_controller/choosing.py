@@ -7,11 +7,12 @@ exactly one is worked on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kopt_harness.ledger import Ledger, recorded
+from kopt_harness.targets import get_target
 
 from .agents import Proposal, Proposals, RoundBrief
 from .directions import Direction
@@ -71,13 +72,19 @@ def _of_rung(rung: str | None, kind: str) -> str | None:
 
 
 def _catalogue(world: World, turn: Turn) -> Mapping[str, Direction]:
-    """In the language that was asked for; a direction that has no other is left out."""
+    """What is for the target, in the language that was asked for."""
+    kind = get_target(world.target).kind
+    known = {
+        name: direction
+        for name, direction in world.directions.items()
+        if direction.is_for(world.target, kind)
+    }
     language = turn.steering.language or _of_rung(turn.rung, "language")
     if language is None:
-        return world.directions
+        return known
     return {
         name: direction.model_copy(update={"languages": (language,)})
-        for name, direction in world.directions.items()
+        for name, direction in known.items()
         if language in direction.languages
     }
 
@@ -113,9 +120,19 @@ def choose(world: World, turn: Turn, state: State, advice: Advice) -> Chosen:
     return Chosen(
         chosen or (choices[0] if choices else NO_DIRECTION),
         Proposals(asked.candidates if chosen is not None else (), tuple(notes)),
-        _ranking(world, state, advice, choices, standings),
+        _ranking(_Question(world, state, advice, directions, choices), standings),
         tuple(refused),
     )
+
+
+class _Question(NamedTuple):
+    """Everything that the choice was made from, and the order that the policy gave."""
+
+    world: World
+    state: State
+    advice: Advice
+    offered: Mapping[str, Direction]
+    choices: tuple[Choice, ...]
 
 
 class _Asked(NamedTuple):
@@ -171,13 +188,7 @@ def _brief(world: World, turn: Turn, state: State, direction: Direction) -> Roun
     )
 
 
-def _ranking(
-    world: World,
-    state: State,
-    advice: Advice,
-    choices: Sequence[Choice],
-    standings: Mapping[str, Standing],
-) -> tuple[Ranked, ...]:
+def _ranking(question: _Question, standings: Mapping[str, Standing]) -> tuple[Ranked, ...]:
     """In the order of the policy, then what it left out, by id."""
     ranked = [
         Ranked(
@@ -189,21 +200,24 @@ def _ranking(
             factors=choice.factors,
             reason=choice.reason,
         )
-        for choice in choices
+        for choice in question.choices
     ]
-    seen = {choice.id for choice in choices}
-    left_out = [world.directions[name] for name in sorted(set(world.directions) - seen)]
-    return (*ranked, *(_left_out(direction, state, advice) for direction in left_out))
+    left_out = sorted(set(question.world.directions) - {each.id for each in ranked})
+    return (*ranked, *(_left_out(question, name) for name in left_out))
 
 
-def _left_out(direction: Direction, state: State, advice: Advice) -> Ranked:
-    blocked = advice.blocked.get(direction.id)
+def _left_out(question: _Question, name: str) -> Ranked:
+    direction = question.world.directions[name]
+    blocked = question.advice.blocked.get(name)
+    excluded = direction.match(question.state.focus).reason
+    if name not in question.offered:
+        excluded = f"not for {question.world.target}, or not in the language that was asked for"
     return Ranked(
-        id=direction.id,
+        id=name,
         title=direction.title,
         standing="excluded" if blocked is None else "blocked",
         score=0.0,
-        reason=direction.match(state.focus).reason if blocked is None else blocked,
+        reason=excluded if blocked is None else blocked,
     )
 
 
