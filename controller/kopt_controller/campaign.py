@@ -10,7 +10,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,11 +40,11 @@ from .loop import run_rounds
 from .memory import Memory, gather
 from .policy import get_policy
 from .promotion import Promoter
-from .representing import floors_of, representatives_of
+from .representing import floors_of, regrouped, representatives_of
 from .result import CandidateRef, RoundResult
 from .space import CatalogSpace
 from .steering import STEER_FILE, read_steers
-from .world import Seat, World
+from .world import Representative, Seat, World
 
 __all__ = [
     "CAMPAIGN",
@@ -65,6 +65,9 @@ CAMPAIGN = "campaign"
 
 FINISHED_KEY = "finished"
 """Journal key of the last record of a run that came to its end."""
+
+BY_REGIME = ("rep",)
+"""Selectors of the gate that leave it to kopt what represents a regime."""
 
 MakeHarness = Callable[[Target, RunConfig], Harness]
 
@@ -160,6 +163,9 @@ class Campaign(NamedTuple):
             agent = factory.create(_agent_context(catalog, definition, target, config))
             return Seat(agent, config.promotion or factory.promotion)
 
+        def regroup(latency_us: Mapping[str, float]) -> tuple[Representative, ...]:
+            return regrouped(catalog, definition, target, latency_us)
+
         return World(
             run=self.run.id,
             definition=definition,
@@ -186,6 +192,7 @@ class Campaign(NamedTuple):
             may_start=lambda steered: _within(steered or config.budget_s, start),
             steers=lambda: read_steers(self.run.folder / STEER_FILE),
             seat=seat,
+            regroup=regroup if config.gate_workloads == BY_REGIME else None,
             ladder=config.ladder,
         )
 

@@ -15,6 +15,7 @@ interrupted comparison starts anew rather than mixing two epochs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kopt_harness.ledger import Ledger, recorded
@@ -55,11 +56,19 @@ def run_rounds(
             world.notify(f"{end} ends the campaign after {number - 1} rounds")
             return
         turn = Turn(number, ledger, incumbent, memory, steering, rung)
-        result = run_round(seated(world, turn), turn)
+        result = run_round(_regrouped(seated(world, turn), turn), turn)
         memory = memory.learn(world.run, result)
         if result.incumbent.sha256 != incumbent.sha256:
             incumbent = _stored(world.solutions, result.incumbent)
         yield result
+
+
+def _regrouped(world: World, turn: Turn) -> World:
+    """The campaign with the regimes that the incumbent's own latencies show, once it was swept."""
+    latencies_us = turn.memory.latencies_us(turn.incumbent.sha256)
+    if world.regroup is None or not all(w.uuid in latencies_us for w in world.workloads):
+        return world
+    return replace(world, representatives=world.regroup(latencies_us))
 
 
 def _may_start(world: World, ledger: Ledger, number: int, steering: Steering) -> bool:
@@ -147,6 +156,7 @@ def _observe(world: World, solution: Solution) -> list[Observation]:
             cost_bytes=representative.cost_bytes,
             flops=representative.flops,
             floor=representative.floor,
+            origin=representative.origin,
         )
         for representative in world.representatives
     ]

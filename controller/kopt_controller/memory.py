@@ -110,6 +110,10 @@ class RoundMemory(Model):
     """SHA-256 of what was not measured, since one like it was rejected before."""
     ci: tuple[float, float] | None = None
     """Of the ratio."""
+    after: str = ""
+    """SHA-256 of the incumbent after the round."""
+    latencies_us: dict[str, float] = {}
+    """Medians of the incumbent after the round, by workload; empty without a sweep."""
 
     @property
     def succeeded(self) -> bool:
@@ -195,6 +199,17 @@ class Memory(Model):
         waiting = [trial for sha256, trial in found.items() if sha256 not in settled]
         return tuple(sorted(waiting, key=lambda trial: (trial.ratio or 0.0, trial.sha256)))
 
+    def latencies_us(self, incumbent: str) -> dict[str, float]:
+        """What the last sweep has measured of an incumbent, by workload; empty if none has.
+
+        Args:
+            incumbent: SHA-256.
+        """
+        for past in reversed(self.rounds):
+            if past.latencies_us and past.after == incumbent:
+                return past.latencies_us
+        return {}
+
     def since_promotion(self) -> tuple[RoundMemory, ...]:
         """Rounds since the incumbent last moved."""
         moved = [index + 1 for index, past in enumerate(self.rounds) if past.promoted]
@@ -222,6 +237,8 @@ def _remember(run: str, result: RoundResult) -> RoundMemory:
         swept=None if result.best is None else result.best.sha256,
         refused=tuple(each.sha256 for each in result.refused),
         ci=ci,
+        after=result.incumbent.sha256,
+        latencies_us=_latencies_us(result),
         trials=tuple(
             Trial(
                 name=c.name,
@@ -238,6 +255,18 @@ def _remember(run: str, result: RoundResult) -> RoundMemory:
             for c in result.candidates
         ),
     )
+
+
+def _latencies_us(result: RoundResult) -> dict[str, float]:
+    """Of whichever side of the sweep the incumbent now is."""
+    comparison = None if result.sweep is None else result.sweep.comparison
+    if comparison is None or result.sweep is None or not result.sweep.complete:
+        return {}
+    moved = result.incumbent.sha256 != result.incumbent_before.sha256
+    medians = {
+        row.uuid: row.b_median_us if moved else row.a_median_us for row in comparison.workloads
+    }
+    return {uuid: us for uuid, us in medians.items() if us is not None}
 
 
 def _effects(candidate: Candidate, regimes: Mapping[str, str]) -> tuple[Effect, ...]:

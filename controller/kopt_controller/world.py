@@ -44,6 +44,8 @@ class Representative(NamedTuple):
     cost_bytes: int
     flops: int
     floor: Floor
+    origin: str = "cost model"
+    """Why it is a regime."""
 
 
 class Promotion(NamedTuple):
@@ -105,6 +107,8 @@ class World:
     """All that people have said to the run."""
     seat: Callable[[str], Seat] | None = None
     """Another agent by name; null: the run cannot change its agent."""
+    regroup: Callable[[Mapping[str, float]], Sequence[Representative]] | None = None
+    """Representatives of the regimes that an incumbent's latencies show; null: they are fixed."""
     ladder: tuple[str, ...] = ()
     """What to do where a plateau stays, rung by rung."""
     refuse_duplicates: bool = True
