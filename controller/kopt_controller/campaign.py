@@ -40,6 +40,7 @@ from .loop import run_rounds
 from .memory import Memory, gather
 from .policy import get_policy
 from .promotion import Promoter
+from .provenance import versions
 from .representing import floors_of, regrouped, representatives_of
 from .result import CandidateRef, RoundResult
 from .space import CatalogSpace
@@ -89,6 +90,12 @@ class Manifest(Model):
     """Its bytes are in the archive."""
     memory: Memory
     """What was known before the run."""
+    versions: dict[str, str] = {}
+    """Of what chose; what measured is noted in the journal."""
+    first_round: int = 1
+    """Number of its first round; higher where a round is run again."""
+    rerun_of: str | None = None
+    """``RUN/ROUND``, where it runs a round again."""
 
 
 class CampaignResult(NamedTuple):
@@ -136,7 +143,13 @@ class Campaign(NamedTuple):
         )
         with interruptible(f"the run {self.run.id}", f"kopt resume {self.run.id}"):
             rounds = tuple(
-                run_rounds(world, incumbent, self.manifest.memory, self.manifest.config.rounds)
+                run_rounds(
+                    world,
+                    incumbent,
+                    self.manifest.memory,
+                    self.manifest.config.rounds,
+                    self.manifest.first_round,
+                )
             )
         if journal.get(FINISHED_KEY) is None:
             journal.put(FINISHED_KEY, {"rounds": len(rounds)})
@@ -234,6 +247,7 @@ def start_campaign(
         "mode": config.promotion or factory.promotion,
         "search_seed": _search_seed(config),
         "incumbent": {"name": incumbent.name, "sha256": incumbent.sha256},
+        "versions": versions(load_directions()),
         "memory": gather(archive, definition.name, target.name).model_dump(mode="json"),
     }
     run = archive.create_run(f"{definition.kopt.alias}-{target.name}", manifest)

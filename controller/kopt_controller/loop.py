@@ -43,17 +43,25 @@ __all__ = ["run_round", "run_rounds"]
 
 
 def run_rounds(
-    world: World, incumbent: Solution, memory: Memory, rounds: int
+    world: World, incumbent: Solution, memory: Memory, rounds: int, first: int = 1
 ) -> Iterator[RoundResult]:
-    """Runs rounds one after the other; each starts from what the one before left."""
-    for number in range(1, rounds + 1):
+    """Runs rounds one after the other; each starts from what the one before left.
+
+    Args:
+        world: The campaign.
+        incumbent: To begin with.
+        memory: To begin with.
+        rounds: At most.
+        first: Number of the first.
+    """
+    for number in range(first, first + rounds):
         ledger = world.ledger.scoped(f"r{number}")
         steering, rung = steering_of(world, ledger), rung_of(memory, world.ladder)
         end = steering.stop or ("the last rung of the ladder" if rung == "stop" else None)
-        if end is None and not _may_start(world, ledger, number, steering):
+        if end is None and not _may_start(world, ledger, steering, is_first=number == first):
             end = "the budget"
         if end is not None:
-            world.notify(f"{end} ends the campaign after {number - 1} rounds")
+            world.notify(f"{end} ends the campaign after {number - first} rounds")
             return
         turn = Turn(number, ledger, incumbent, memory, steering, rung)
         result = run_round(_regrouped(seated(world, turn), turn), turn)
@@ -71,10 +79,10 @@ def _regrouped(world: World, turn: Turn) -> World:
     return replace(world, representatives=world.regroup(latencies_us))
 
 
-def _may_start(world: World, ledger: Ledger, number: int, steering: Steering) -> bool:
+def _may_start(world: World, ledger: Ledger, steering: Steering, *, is_first: bool) -> bool:
     """Decided once: a resumed campaign has spent what it had spent."""
     start = recorded(
-        ledger, "start", lambda: {"go": number == 1 or world.may_start(steering.budget_s)}
+        ledger, "start", lambda: {"go": is_first or world.may_start(steering.budget_s)}
     )
     return bool(start["go"])
 
