@@ -6,6 +6,7 @@ Optuna's TPE. An evaluation is one new setting that is measured; repeated ones c
 all of them. The loop sees the table through the simulated device, with noise of 1 %.
 When: after a change of the policy, the supervisor, memory or the agent ``knobs``.
 How: python scripts/controller_value.py record DEF SOLUTION TABLE.jsonl [--target cpu]
+         [--knobs A,B]
      python scripts/controller_value.py compare DEF SOLUTION TABLE.jsonl [--seeds 20] [--json]
 
 ``record`` takes what ``kopt bench`` says of every setting on the representative workloads; it may
@@ -18,12 +19,13 @@ import argparse
 import importlib
 import json
 import random
+import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,18 +70,27 @@ class Problem(NamedTuple):
         return WITHIN * min(point.mean_us for point in self.points)
 
 
-def settings_of(folder: Path) -> Iterator[Settings]:
-    """Every setting of a solution folder."""
+def settings_of(folder: Path, knobs: Sequence[str] = ()) -> Iterator[Settings]:
+    """Every setting of a solution folder.
+
+    Args:
+        folder: With its tunables.
+        knobs: Those that vary, the others have their defaults; none: all vary.
+    """
     tunables = read_tunables(folder)
-    for values in product(*(tunable.values for tunable in tunables.values())):
+    varying = [
+        tunable.values if not knobs or name in knobs else (tunable.default,)
+        for name, tunable in tunables.items()
+    ]
+    for values in product(*varying):
         yield dict(zip(tunables, values, strict=True))
 
 
-def record(folder: Path, table: Path, target: str) -> None:
+def record(folder: Path, table: Path, target: str, knobs: Sequence[str]) -> None:
     """Measures what the table lacks, one line for each setting."""
     lines = table.read_text().splitlines() if table.exists() else []
     known = [json.loads(line)["settings"] for line in lines]
-    for settings in settings_of(folder):
+    for settings in settings_of(folder, knobs):
         if settings in known:
             continue
         packed = table.with_suffix(".candidate.json")
@@ -200,6 +211,16 @@ def _lonely(given: Problem, root: Root) -> Path:
     shutil.copytree(source / "solutions" / given.solution, folder)
     pointer = f'[{given.target}]\nsolution = "{given.solution}"\n'
     (there / "retained.toml").write_text(pointer)
+    config = folder / "config.toml"
+    text = config.read_text()
+    for name in given.points[0].settings:
+        values = list(dict.fromkeys(point.settings[name] for point in given.points))
+        # The loop may only walk where the table has been.
+        pattern = rf"(\[tunables\.{re.escape(name)}\][^\[]*?values = )\[[^\]]*\]"
+        # No backslash of a value is an escape of the replacement.
+        written = json.dumps(values).replace("\\", r"\\")
+        text = re.sub(pattern, rf"\g<1>{written}", text)
+    config.write_text(text)
     return folder
 
 
@@ -241,12 +262,14 @@ def main() -> int:
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--root", type=Path, default=CHECKOUT)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--knobs", default="", help="of record: that vary, with commas")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.what == "record":
         catalog = Catalog(Root(options.root))
         folder = catalog.folder(catalog.resolve(options.definition)) / "solutions"
-        record(folder / options.solution, options.table, options.target)
+        knobs = [name for name in options.knobs.split(",") if name]
+        record(folder / options.solution, options.table, options.target, knobs)
         return 0
     given = problem(
         options.root, options.definition, options.solution, options.table, options.target

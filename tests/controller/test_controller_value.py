@@ -53,3 +53,18 @@ def test_the_comparison_names_what_is_not_there(given: tuple[dict[str, Any], Any
     tpe = document["methods"]["optuna TPE"]
     assert tpe is None or len(tpe["evaluations"]) == 2
     assert {"kopt", "random"} <= set(document["methods"])
+
+
+def test_a_table_of_some_knobs_bounds_the_loop(toy: Any, tmp_path: Path) -> None:
+    """The others stay at their defaults, for the loop as for the others."""
+    script = runpy.run_path(str(SCRIPT))
+    folder = toy.root.kernels / "toy_op_n" / "solutions" / "tuned"
+    rows = [
+        {"settings": s, "us": {f"0000000{i}-toy": 20.0 - s["TILE"] for i in range(4)}}
+        for s in script["settings_of"](folder, ["TILE"])
+    ]
+    assert [row["settings"]["UNROLL"] for row in rows] == [1] * 5
+    table = tmp_path / "table.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    problem = script["problem"](toy.root.path, "toy", "tuned", table, "cpu")
+    assert 1 < script["by_kopt"](problem, 0) <= 5
