@@ -10,9 +10,10 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -33,6 +34,7 @@ from kopt_harness.targets import Target, best_target, get_target
 from pydantic import ValidationError
 
 from .agents import AgentContext, get_agent
+from .choosing import check_ladder
 from .config import PromotionMode, RunConfig
 from .directions import load_directions
 from .harness import Harness
@@ -45,7 +47,7 @@ from .representing import floors_of, regrouped, representatives_of
 from .result import CandidateRef, RoundResult
 from .space import CatalogSpace
 from .steering import STEER_FILE, read_steers
-from .world import Representative, Seat, World
+from .world import Seat, World
 
 __all__ = [
     "CAMPAIGN",
@@ -176,9 +178,7 @@ class Campaign(NamedTuple):
             agent = factory.create(_agent_context(catalog, definition, target, config))
             return Seat(agent, config.promotion or factory.promotion)
 
-        def regroup(latency_us: Mapping[str, float]) -> tuple[Representative, ...]:
-            return regrouped(catalog, definition, target, latency_us)
-
+        regroup = partial(regrouped, catalog, definition, target)
         return World(
             run=self.run.id,
             definition=definition,
@@ -229,6 +229,7 @@ def start_campaign(
     target = best_target() if config.target is None else get_target(config.target)
     factory = get_agent(config.agent)
     get_policy(config.policy)
+    check_ladder(config.ladder)
     catalog.select(definition, (*config.gate_workloads, *config.sweep_workloads))
     factory.create(_agent_context(catalog, definition, target, config))
     incumbent = catalog.incumbent(definition, target.name)

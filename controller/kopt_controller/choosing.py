@@ -7,15 +7,16 @@ exactly one is worked on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from kopt_harness.errors import NotFoundError
 from kopt_harness.ledger import Ledger, recorded
 from kopt_harness.targets import get_target
 
-from .agents import Proposal, Proposals, RoundBrief
-from .directions import Direction
+from .agents import Proposal, Proposals, RoundBrief, agent_names
+from .directions import Direction, load_directions
 from .duplicates import refusal_of
 from .result import Choice, Ranked, Refusal, Standing
 from .state import State
@@ -26,7 +27,7 @@ from .world import SolutionStore, Turn, World
 ASK_AGAIN = 2
 """How often an agent is asked once more for a direction, where all it had was refused."""
 
-__all__ = ["NO_DIRECTION", "Chosen", "choose", "seated", "steering_of"]
+__all__ = ["NO_DIRECTION", "Chosen", "check_ladder", "choose", "seated", "steering_of"]
 
 NO_DIRECTION = Choice(
     id="none", title="No direction", score=0.0, reason="every direction is blocked or excluded"
@@ -64,6 +65,27 @@ def seated(world: World, turn: Turn) -> World:
         return world
     seat = world.seat(wanted)
     return replace(world, agent=seat.agent, mode=seat.mode)
+
+
+def check_ladder(ladder: Sequence[str]) -> None:
+    """Refuses a rung that nothing could follow, before the campaign and not on its plateau.
+
+    Raises:
+        NotFoundError: If an agent, a direction or a language does not exist.
+    """
+    directions = load_directions()
+    known = {
+        "recommend": set(directions),
+        "agent": set(agent_names()),
+        "language": {name for each in directions.values() for name in each.languages},
+    }
+    for rung in ladder:
+        kind, _, value = rung.partition(":")
+        if kind in known and value not in known[kind]:
+            raise NotFoundError(
+                f"the rung {rung!r} of the ladder names nothing that there is",
+                hint=f"{kind} is one of {', '.join(sorted(known[kind]))}",
+            )
 
 
 def _of_rung(rung: str | None, kind: str) -> str | None:

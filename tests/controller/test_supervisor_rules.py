@@ -8,6 +8,7 @@ import pytest
 from kopt_controller.config import RunConfig
 from kopt_controller.memory import Memory
 from kopt_controller.supervisor import rung_of, supervise
+from kopt_harness.errors import NotFoundError
 
 CHECKOUT = Path(__file__).parents[2]
 SEARCH = CHECKOUT.parent / "shared" / "data" / "loongflow" / "gdn_decode"
@@ -106,3 +107,11 @@ def test_a_campaign_ends_on_its_last_rung(toy: Any) -> None:
     assert len(rounds) < 9
     assert rounds[-1].rung == "widen"
     assert rounds[-1].signals
+
+
+@pytest.mark.parametrize("rung", ["agent:nobody", "recommend:nowhere", "language:klingon"])
+def test_a_rung_that_names_nothing_ends_before_the_start(toy: Any, rung: str) -> None:
+    """An unattended campaign does not find out on its plateau."""
+    with pytest.raises(NotFoundError, match=rung):
+        toy.campaign(ladder=["widen", rung])
+    assert toy.campaign(ladder=["agent:inbox", "recommend:fusion", "language:cpp"])
