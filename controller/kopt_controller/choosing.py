@@ -233,7 +233,9 @@ def _left_out(question: _Question, name: str) -> Ranked:
     blocked = question.advice.blocked.get(name)
     excluded = direction.match(question.state.focus).reason
     if name not in question.offered:
-        excluded = f"not for {question.world.target}, or not in the language that was asked for"
+        target = get_target(question.world.target)
+        is_for = direction.is_for(target.name, target.kind)
+        excluded = "not in the language asked for" if is_for else f"not for {target.name}"
     return Ranked(
         id=name,
         title=direction.title,

@@ -136,6 +136,10 @@ def test_a_language_leaves_no_other(toy: Toy) -> None:
     first, second = _steered(toy, ("language", "cuda"), rounds=2).execute().rounds
     assert first.candidates
     assert second.candidates == ()
+    standing = {each.id: each for each in second.ranking}
+    assert standing["hardware"].reason == "not for cpu"
+    rounds = _steered(toy, ("language", "triton"), rounds=2).execute().rounds
+    assert all("triton" not in c.language for c in rounds[1].candidates)
 
 
 @pytest.mark.parametrize(
