@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -33,6 +34,7 @@ from kopt_harness.targets import Target, best_target, get_target
 from pydantic import ValidationError
 
 from .agents import AgentContext, get_agent
+from .choosing import check_ladder
 from .config import PromotionMode, RunConfig
 from .directions import load_directions
 from .harness import Harness
@@ -40,10 +42,12 @@ from .loop import run_rounds
 from .memory import Memory, gather
 from .policy import get_policy
 from .promotion import Promoter
+from .provenance import versions
+from .representing import floors_of, regrouped, representatives_of
 from .result import CandidateRef, RoundResult
 from .space import CatalogSpace
-from .state import Floor, floor_of
-from .world import Representative, World
+from .steering import STEER_FILE, read_steers
+from .world import Seat, World
 
 __all__ = [
     "CAMPAIGN",
@@ -51,13 +55,11 @@ __all__ = [
     "Campaign",
     "CampaignResult",
     "Manifest",
-    "floors_of",
     "interruptible",
     "is_finished",
     "lazy_harness",
     "open_campaign",
     "read_manifest",
-    "representatives_of",
     "start_campaign",
 ]
 
@@ -66,6 +68,9 @@ CAMPAIGN = "campaign"
 
 FINISHED_KEY = "finished"
 """Journal key of the last record of a run that came to its end."""
+
+BY_REGIME = ("rep",)
+"""Selectors of the gate that leave it to kopt what represents a regime."""
 
 MakeHarness = Callable[[Target, RunConfig], Harness]
 
@@ -87,6 +92,12 @@ class Manifest(Model):
     """Its bytes are in the archive."""
     memory: Memory
     """What was known before the run."""
+    versions: dict[str, str] = {}
+    """Of what chose; what measured is noted in the journal."""
+    first_round: int = 1
+    """Number of its first round; higher where a round is run again."""
+    rerun_of: str | None = None
+    """``RUN/ROUND``, where it runs a round again."""
 
 
 class CampaignResult(NamedTuple):
@@ -134,7 +145,13 @@ class Campaign(NamedTuple):
         )
         with interruptible(f"the run {self.run.id}", f"kopt resume {self.run.id}"):
             rounds = tuple(
-                run_rounds(world, incumbent, self.manifest.memory, self.manifest.config.rounds)
+                run_rounds(
+                    world,
+                    incumbent,
+                    self.manifest.memory,
+                    self.manifest.config.rounds,
+                    self.manifest.first_round,
+                )
             )
         if journal.get(FINISHED_KEY) is None:
             journal.put(FINISHED_KEY, {"rounds": len(rounds)})
@@ -155,6 +172,13 @@ class Campaign(NamedTuple):
             floors=floors_of(catalog, definition, target),
         )
         start = time.monotonic()
+
+        def seat(name: str) -> Seat:
+            factory = get_agent(name)
+            agent = factory.create(_agent_context(catalog, definition, target, config))
+            return Seat(agent, config.promotion or factory.promotion)
+
+        regroup = partial(regrouped, catalog, definition, target)
         return World(
             run=self.run.id,
             definition=definition,
@@ -177,7 +201,12 @@ class Campaign(NamedTuple):
             public_seed=config.measure.seed,
             rules=config.conditions,
             notify=self.notify,
-            may_start=lambda: config.budget_s is None or time.monotonic() - start < config.budget_s,
+            refuse_duplicates=config.refuse_duplicates,
+            may_start=lambda steered: _within(steered or config.budget_s, start),
+            steers=lambda: read_steers(self.run.folder / STEER_FILE),
+            seat=seat,
+            regroup=regroup if config.gate_workloads == BY_REGIME else None,
+            ladder=config.ladder,
         )
 
 
@@ -200,6 +229,7 @@ def start_campaign(
     target = best_target() if config.target is None else get_target(config.target)
     factory = get_agent(config.agent)
     get_policy(config.policy)
+    check_ladder(config.ladder)
     catalog.select(definition, (*config.gate_workloads, *config.sweep_workloads))
     factory.create(_agent_context(catalog, definition, target, config))
     incumbent = catalog.incumbent(definition, target.name)
@@ -218,6 +248,7 @@ def start_campaign(
         "mode": config.promotion or factory.promotion,
         "search_seed": _search_seed(config),
         "incumbent": {"name": incumbent.name, "sha256": incumbent.sha256},
+        "versions": versions(load_directions()),
         "memory": gather(archive, definition.name, target.name).model_dump(mode="json"),
     }
     run = archive.create_run(f"{definition.kopt.alias}-{target.name}", manifest)
@@ -260,32 +291,6 @@ def read_manifest(run: Run) -> Manifest:
             f"{first['msg']}",
             hint="kopt history lists the runs",
         ) from error
-
-
-def representatives_of(
-    catalog: Catalog, definition: Definition, target: Target, selectors: tuple[str, ...]
-) -> tuple[Representative, ...]:
-    """The workloads of the gate, each with the share of its regime that it stands for."""
-    regimes = catalog.regimes(definition)
-    chosen = catalog.select(definition, selectors)
-    sizes = list(regimes.values())
-    per_regime = [regimes[workload.uuid] for workload in chosen]
-    found = []
-    for workload, regime in zip(chosen, per_regime, strict=True):
-        cost = catalog.cost(definition, workload.axes)
-        weight = max(1, round(sizes.count(regime) / per_regime.count(regime)))
-        floor = floor_of(cost.bytes, cost.flops, target)
-        found.append(Representative(workload, regime, weight, cost.bytes, cost.flops, floor))
-    return tuple(found)
-
-
-def floors_of(catalog: Catalog, definition: Definition, target: Target) -> dict[str, Floor]:
-    """The floor of every workload, by uuid."""
-    floors = {}
-    for workload in catalog.workloads(definition):
-        cost = catalog.cost(definition, workload.axes)
-        floors[workload.uuid] = floor_of(cost.bytes, cost.flops, target)
-    return floors
 
 
 @contextmanager
@@ -364,6 +369,10 @@ def _agent_context(
         inbox=default_inbox if config.inbox is None else Path(config.inbox).expanduser(),
         scripted=tuple(Path(path).expanduser() for path in config.scripted),
     )
+
+
+def _within(budget_s: float | None, start: float) -> bool:
+    return budget_s is None or time.monotonic() - start < budget_s
 
 
 def _search_seed(config: RunConfig) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from kopt_harness.errors import InvalidInputError, NotFoundError
 from kopt_harness.files import read_toml
@@ -21,6 +21,12 @@ DEFAULT_CONFIG = "default"
 """Name of the configuration that is used where none is named."""
 
 PromotionMode = Literal["auto", "ask"]
+
+Rung = Annotated[
+    str,
+    Field(pattern=r"^(widen|unblock|stop|(recommend|agent|language):[a-z0-9][a-z0-9_-]*)$"),
+]
+"""One rung of the plateau ladder."""
 
 
 class PromotionRules(Model):
@@ -78,6 +84,14 @@ class RunConfig(Model):
     """Of choices that the search leaves open; null: drawn, and kept in the manifest."""
     budget_s: float | None = Field(default=None, gt=0)
     """Wall time after which no further round starts; null: no limit."""
+    ladder: tuple[Rung, ...] = ("widen", "unblock")
+    """What to do where a stall, a plateau or diminishing returns stay: one rung higher with each
+    such round. ``widen``: more weight for what was tried little; ``unblock``: directions that
+    were blocked may be tried again; ``recommend:ID``, ``agent:NAME``, ``language:NAME``; ``stop``:
+    the campaign ends."""
+    refuse_duplicates: bool = True
+    """Whether a candidate that hardly differs from a rejected one costs no device time; false
+    after a change of toolchain or driver, to measure again."""
     inbox: str | None = None
     """Folder of the inbox agent; null: ``artifacts/local/inbox/<definition>``."""
     scripted: tuple[str, ...] = ()

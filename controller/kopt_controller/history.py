@@ -25,6 +25,7 @@ __all__ = [
     "RunList",
     "RunView",
     "find_round",
+    "find_rounds",
     "find_run",
     "list_runs",
     "promotion_row",
@@ -263,6 +264,28 @@ def find_round(archive: Archive, run_id: str, number: str) -> FoundRound:
     raise NotFoundError(
         f"the run {view.run.id} has no closed round {number!r}", hint=f"closed rounds: {closed}"
     )
+
+
+def find_rounds(archive: Archive, run_id: str | None, number: str | None) -> tuple[FoundRound, ...]:
+    """One closed round of a run, or all of them; none where the run has closed none yet.
+
+    Args:
+        archive: Of this machine.
+        run_id: Id or a part of it; None: the latest campaign.
+        number: Of the round; None: all.
+
+    Raises:
+        NotFoundError: If there is no such run or round.
+    """
+    if run_id is None:
+        views = list_runs(archive).views
+        if not views:
+            return ()
+        run_id = views[-1].run.id
+    if number is not None:
+        return (find_round(archive, run_id, number),)
+    view = view_run(archive.run(run_id), list_runs(archive).promotions)
+    return tuple(FoundRound(view, result) for result in view.rounds)
 
 
 def _round(result: RoundResult, promoted_by: PromotionView | None) -> dict[str, Any]:

@@ -5,9 +5,9 @@ under a key (``recorded``): profiles, proposals, gates, sweeps, promotions. So a
 killed continues by running the same loop again with the same journal, and the same recorded
 samples give the identical decision. The loop never measures; it asks a ``Harness``.
 
-Keys: ``profile/<solution>/<workload>``, then for each round ``r<n>/proposals/<direction>``,
-``r<n>/gate/<solution>/...``, ``r<n>/sweep/<solution>/...``, ``r<n>/validation/<solution>/...``,
-``r<n>/promotion``, ``r<n>/result``.
+Keys: ``profile/<solution>/<workload>``, then for each round ``r<n>/steer``,
+``r<n>/proposals/<direction>``, ``r<n>/gate/<solution>/...``, ``r<n>/sweep/<solution>/...``,
+``r<n>/validation/<solution>/...``, ``r<n>/promotion``, ``r<n>/result``.
 A device's epoch is part of the keys of its samples: after a reboot or a change of driver an
 interrupted comparison starts anew rather than mixing two epochs.
 """
@@ -15,59 +15,75 @@ interrupted comparison starts anew rather than mixing two epochs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from kopt_harness.ledger import Ledger, recorded
 from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Validation, Workload
 
-from .agents import Proposal, Proposals, RoundBrief
+from .agents import Proposal
+from .choosing import choose, seated, steering_of
 from .memory import RESULT_KEY, Memory
 from .policy import awaits_validation, best_passed, decide, promotion_conditions
 from .result import (
     Candidate,
     CandidateRef,
-    Choice,
     Decision,
     PromotionRecord,
     RoundResult,
     gate_document,
     sweep_summary,
 )
-from .state import Observation, State, derive_state
-from .supervisor import Advice, supervise
+from .state import Observation, derive_state
+from .steering import Steering
+from .supervisor import rung_of, steered, supervise
 from .world import Promotion, SolutionStore, Turn, World
 
 __all__ = ["run_round", "run_rounds"]
 
-NO_DIRECTION = Choice(
-    id="none", title="No direction", score=0.0, reason="every direction is blocked or excluded"
-)
-
-
-class _Chosen(NamedTuple):
-    direction: Choice
-    proposals: Proposals
-
 
 def run_rounds(
-    world: World, incumbent: Solution, memory: Memory, rounds: int
+    world: World, incumbent: Solution, memory: Memory, rounds: int, first: int = 1
 ) -> Iterator[RoundResult]:
-    """Runs rounds one after the other; each starts from what the one before left."""
-    for number in range(1, rounds + 1):
+    """Runs rounds one after the other; each starts from what the one before left.
+
+    Args:
+        world: The campaign.
+        incumbent: To begin with.
+        memory: To begin with.
+        rounds: At most.
+        first: Number of the first.
+    """
+    for number in range(first, first + rounds):
         ledger = world.ledger.scoped(f"r{number}")
-        if not _may_start(world, ledger, number):
-            world.notify(f"the budget ends the campaign after {number - 1} rounds")
+        steering, rung = steering_of(world, ledger), rung_of(memory, world.ladder)
+        end = steering.stop or ("the last rung of the ladder" if rung == "stop" else None)
+        if end is None and not _may_start(world, ledger, steering, is_first=number == first):
+            end = "the budget"
+        if end is not None:
+            world.notify(f"{end} ends the campaign after {number - first} rounds")
             return
-        result = run_round(world, Turn(number, ledger, incumbent, memory))
+        turn = Turn(number, ledger, incumbent, memory, steering, rung)
+        result = run_round(_regrouped(seated(world, turn), turn), turn)
         memory = memory.learn(world.run, result)
         if result.incumbent.sha256 != incumbent.sha256:
             incumbent = _stored(world.solutions, result.incumbent)
         yield result
 
 
-def _may_start(world: World, ledger: Ledger, number: int) -> bool:
+def _regrouped(world: World, turn: Turn) -> World:
+    """The campaign with the regimes that the incumbent's own latencies show, once it was swept."""
+    latencies_us = turn.memory.latencies_us(turn.incumbent.sha256)
+    if world.regroup is None or not all(w.uuid in latencies_us for w in world.workloads):
+        return world
+    return replace(world, representatives=world.regroup(latencies_us))
+
+
+def _may_start(world: World, ledger: Ledger, steering: Steering, *, is_first: bool) -> bool:
     """Decided once: a resumed campaign has spent what it had spent."""
-    start = recorded(ledger, "start", lambda: {"go": number == 1 or world.may_start()})
+    start = recorded(
+        ledger, "start", lambda: {"go": is_first or world.may_start(steering.budget_s)}
+    )
     return bool(start["go"])
 
 
@@ -79,8 +95,10 @@ def run_round(world: World, turn: Turn) -> RoundResult:
     # 1. State: what limits the incumbent, regime by regime.
     state = derive_state(_observe(world, incumbent))
 
+    advice = steered(supervise(turn.memory), turn.steering, turn.rung)
+
     # 2. and 3. Direction and candidates: the best direction for which the agent has something.
-    chosen = _choose(world, turn, state, supervise(turn.memory))
+    chosen = choose(world, turn, state, advice)
     proposals = chosen.proposals.candidates
     world.notify(f"direction {chosen.direction.id}: {len(proposals)} candidates")
 
@@ -95,7 +113,7 @@ def run_round(world: World, turn: Turn) -> RoundResult:
 
     # 6. Validate once more what would be promoted; decide; promote where the loop may.
     validation = None if best is None or sweep is None else _validate(world, turn, best, sweep)
-    decision = _decide(world, gates, sweep, validation)
+    decision = _decide(world, turn, gates, sweep, validation)
     world.notify(f"round {turn.number}: {decision.label}, {decision.reason}")
     promotion = None
     if decision.label == "promote" and best is not None and sweep is not None:
@@ -121,14 +139,18 @@ def run_round(world: World, turn: Turn) -> RoundResult:
             incumbent=_ref(moved),
             signals=(),
             notes=chosen.proposals.notes,
+            ranking=chosen.ranking,
+            refused=chosen.refused,
+            steers=turn.steering.steers,
+            rung=turn.rung,
         ),
     )
 
 
 def _learn(world: World, turn: Turn, result: RoundResult) -> RoundResult:
     """Closes the round, with what the supervisor says of it."""
-    signals = supervise(turn.memory.learn(world.run, result)).signals
-    result = result.model_copy(update={"signals": signals})
+    advice = supervise(turn.memory.learn(world.run, result))
+    result = result.model_copy(update={"signals": advice.signals, "actions": advice.actions})
     kept = recorded(turn.ledger, RESULT_KEY, lambda: result.model_dump(mode="json"))
     return RoundResult.model_validate(kept)
 
@@ -143,6 +165,7 @@ def _observe(world: World, solution: Solution) -> list[Observation]:
             cost_bytes=representative.cost_bytes,
             flops=representative.flops,
             floor=representative.floor,
+            origin=representative.origin,
         )
         for representative in world.representatives
     ]
@@ -156,66 +179,6 @@ def _profile(world: World, solution: Solution, workload: Workload) -> Profile:
         return world.harness().profile(solution, workload, ledger).model_dump(mode="json")
 
     return Profile.model_validate(recorded(world.ledger, key, measure))
-
-
-def _choose(world: World, turn: Turn, state: State, advice: Advice) -> _Chosen:
-    """The first direction, in the order of the policy, for which the agent has candidates."""
-    choices = world.policy.rank(state, world.directions, turn.memory, advice, turn.incumbent.sha256)
-    notes: dict[str, None] = {}
-    for choice in choices:
-        brief = RoundBrief(
-            definition=world.definition,
-            target=world.target,
-            round=turn.number,
-            state=state,
-            direction=world.directions[choice.id],
-            incumbent=turn.incumbent,
-            memory=turn.memory,
-            limit=world.max_candidates,
-            seed=world.search_seed,
-        )
-        proposals = _propose(world, turn.ledger, brief)
-        notes |= dict.fromkeys(proposals.notes)
-        if proposals.candidates:
-            return _Chosen(choice, Proposals(proposals.candidates, tuple(notes)))
-    first = choices[0] if choices else NO_DIRECTION
-    return _Chosen(first, Proposals((), tuple(notes)))
-
-
-def _propose(world: World, ledger: Ledger, brief: RoundBrief) -> Proposals:
-    """What the agent proposed; the sources are in the archive, the journal has their hashes."""
-
-    def ask() -> dict[str, Any]:
-        proposals = world.agent.propose(brief)
-        for proposal in proposals.candidates:
-            world.solutions.put(proposal.solution)
-        candidates = [
-            {
-                "sha256": proposal.solution.sha256,
-                "name": proposal.solution.name,
-                "rationale": proposal.rationale,
-                "family": proposal.family,
-                "settings": proposal.settings,
-            }
-            for proposal in proposals.candidates
-        ]
-        return {"candidates": candidates, "notes": list(proposals.notes)}
-
-    found = recorded(ledger, f"proposals/{brief.direction.id}", ask)
-    return Proposals(
-        tuple(_restore(world.solutions, candidate) for candidate in found["candidates"]),
-        tuple(found["notes"]),
-    )
-
-
-def _restore(solutions: SolutionStore, candidate: dict[str, Any]) -> Proposal:
-    ref = CandidateRef(name=candidate["name"], sha256=candidate["sha256"])
-    return Proposal(
-        _stored(solutions, ref),
-        candidate["rationale"],
-        candidate["family"],
-        candidate["settings"],
-    )
 
 
 def _stored(solutions: SolutionStore, ref: CandidateRef) -> Solution:
@@ -271,7 +234,11 @@ def _validate(
 ) -> Validation | None:
     """None where another condition does not hold, or no validation is required."""
     conditions = promotion_conditions(
-        sweep, workloads=world.workloads, public_seed=world.public_seed, rules=world.rules
+        sweep,
+        workloads=world.workloads,
+        public_seed=world.public_seed,
+        rules=world.rules,
+        overridden=turn.steering.accepted_flags,
     )
     if not awaits_validation(conditions, world.rules):
         return None
@@ -289,6 +256,7 @@ def _validate(
 
 def _decide(
     world: World,
+    turn: Turn,
     gates: Sequence[GateResult],
     sweep: SweepResult | None,
     validation: Validation | None,
@@ -300,6 +268,7 @@ def _decide(
         public_seed=world.public_seed,
         rules=world.rules,
         validation=validation,
+        overridden=turn.steering.accepted_flags,
     )
 
 
@@ -319,6 +288,7 @@ def _promote(
         state=derive_state(observations),
         profiles=tuple(observation.profile for observation in observations),
         rules=world.rules,
+        overridden=turn.steering.accepted_flags,
         samples_prefixes=tuple(
             f"r{turn.number}/{what}/{candidate.sha256[:12]}" for what in ("sweep", "validation")
         ),
@@ -336,6 +306,7 @@ def _candidate(proposal: Proposal, gate: GateResult) -> Candidate:
         language=proposal.solution.spec.language,
         family=proposal.family,
         settings=proposal.settings,
+        technique=proposal.technique,
         rationale=proposal.rationale,
         verdict=gate.evaluation.verdict,
         gate=gate_document(gate),

@@ -8,7 +8,7 @@ between.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kopt_harness.archive import Archive
@@ -17,9 +17,17 @@ from kopt_harness.journal import JournalRecord, read_journal
 from kopt_harness.schema import Model, Verdict
 from pydantic import ValidationError
 
-from .result import Label, PromoteOutcome, RoundResult
+from .result import Candidate, Label, PromoteOutcome, RoundResult
 
-__all__ = ["Memory", "RoundMemory", "Trial", "closed_rounds", "gather", "promote_outcome"]
+__all__ = [
+    "Effect",
+    "Memory",
+    "RoundMemory",
+    "Trial",
+    "closed_rounds",
+    "gather",
+    "promote_outcome",
+]
 
 RESULT_KEY = "result"
 """Last part of the journal key of a closed round: ``r<number>/result``."""
@@ -36,6 +44,15 @@ _NOT_THE_CANDIDATES_FAULT = frozenset({"coverage", "inputs", "trials"})
 _RESULT = re.compile(rf"r\d+/{RESULT_KEY}")
 
 
+class Effect(Model):
+    """What a candidate did to one regime."""
+
+    regime: str
+    ratio: float | None
+    """Over the incumbent of its round; below 1 is faster."""
+    ci: tuple[float, float] | None
+
+
 class Trial(Model):
     """One candidate of one round."""
 
@@ -48,6 +65,26 @@ class Trial(Model):
     """Whether the gate let it through."""
     ratio: float | None
     """Over the incumbent of its round; below 1 is faster."""
+    ci: tuple[float, float] | None = None
+    """Of the ratio; null where an older version did not keep it."""
+    technique: str = ""
+    effects: tuple[Effect, ...] = ()
+    """By regime; empty where it was not timed."""
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether it was the candidate's fault: wrong, or slower at the gate."""
+        return not self.passed and self.verdict not in (Verdict.INFRA, Verdict.INVALID)
+
+    @property
+    def outcome(self) -> str:
+        """What came of it, for a sentence about it."""
+        if self.verdict is not Verdict.PASS:
+            return f"ended as {self.verdict}"
+        if self.ratio is None:
+            return "was not timed"
+        interval = "" if self.ci is None else f" [{self.ci[0]:.3f}, {self.ci[1]:.3f}]"
+        return f"took {self.ratio:.3f}{interval} of its incumbent's time"
 
 
 class RoundMemory(Model):
@@ -69,6 +106,14 @@ class RoundMemory(Model):
     swept: str | None
     """SHA-256 of the candidate that had a full sweep."""
     trials: tuple[Trial, ...]
+    refused: tuple[str, ...] = ()
+    """SHA-256 of what was not measured, since one like it was rejected before."""
+    ci: tuple[float, float] | None = None
+    """Of the ratio."""
+    after: str = ""
+    """SHA-256 of the incumbent after the round."""
+    latencies_us: dict[str, float] = {}
+    """Medians of the incumbent after the round, by workload; empty without a sweep."""
 
     @property
     def succeeded(self) -> bool:
@@ -87,6 +132,8 @@ class Memory(Model):
     rounds: tuple[RoundMemory, ...] = ()
     moves: tuple[int, ...] = ()
     """How many rounds there were whenever ``kopt promote`` moved the incumbent."""
+    refused: tuple[str, ...] = ()
+    """SHA-256 of what the round that is under way has refused."""
 
     def learn(self, run: str, result: RoundResult) -> Memory:
         """This memory and one more round."""
@@ -104,7 +151,10 @@ class Memory(Model):
         return Memory(rounds=tuple(rounds), moves=(*self.moves, len(rounds)))
 
     def measured(self) -> frozenset[str]:
-        """SHA-256 of all that was gated with a verdict of its own, or was timed as incumbent."""
+        """SHA-256 of all that needs no measuring.
+
+        What was gated with a verdict of its own, was timed as incumbent, or was refused.
+        """
         gated = {
             trial.sha256
             for past in self.rounds
@@ -116,7 +166,12 @@ class Memory(Model):
             for past in self.rounds
             if any(trial.ratio is not None for trial in past.trials)
         }
-        return frozenset(gated | timed)
+        refused = {sha256 for past in self.rounds for sha256 in past.refused}
+        return frozenset(gated | timed | refused | set(self.refused))
+
+    def refusing(self, sha256s: Iterable[str]) -> Memory:
+        """This memory, while a round has refused these."""
+        return self.model_copy(update={"refused": (*self.refused, *sha256s)})
 
     def along(self, direction: str) -> tuple[RoundMemory, ...]:
         """Rounds that went in one direction and had something to measure."""
@@ -144,6 +199,17 @@ class Memory(Model):
         waiting = [trial for sha256, trial in found.items() if sha256 not in settled]
         return tuple(sorted(waiting, key=lambda trial: (trial.ratio or 0.0, trial.sha256)))
 
+    def latencies_us(self, incumbent: str) -> dict[str, float]:
+        """What the last sweep has measured of an incumbent, by workload; empty if none has.
+
+        Args:
+            incumbent: SHA-256.
+        """
+        for past in reversed(self.rounds):
+            if past.latencies_us and past.after == incumbent:
+                return past.latencies_us
+        return {}
+
     def since_promotion(self) -> tuple[RoundMemory, ...]:
         """Rounds since the incumbent last moved."""
         moved = [index + 1 for index, past in enumerate(self.rounds) if past.promoted]
@@ -153,8 +219,10 @@ class Memory(Model):
 def _remember(run: str, result: RoundResult) -> RoundMemory:
     ratios = [c.ratio for c in result.candidates if c.passed and c.ratio is not None]
     ratio = min(ratios, default=None)
+    ci = next((c.ci for c in result.candidates if c.ratio == ratio and ratio is not None), None)
     if result.sweep is not None and result.sweep.comparison is not None:
-        ratio = result.sweep.comparison.ratio
+        ratio, ci = result.sweep.comparison.ratio, result.sweep.comparison.ci
+    regimes = {signature.uuid: signature.regime for signature in result.state.regimes}
     return RoundMemory(
         run=run,
         round=result.round,
@@ -167,6 +235,10 @@ def _remember(run: str, result: RoundResult) -> RoundMemory:
         ratio=ratio,
         promoted=result.incumbent.sha256 != result.incumbent_before.sha256,
         swept=None if result.best is None else result.best.sha256,
+        refused=tuple(each.sha256 for each in result.refused),
+        ci=ci,
+        after=result.incumbent.sha256,
+        latencies_us=_latencies_us(result),
         trials=tuple(
             Trial(
                 name=c.name,
@@ -176,9 +248,35 @@ def _remember(run: str, result: RoundResult) -> RoundMemory:
                 verdict=c.verdict,
                 passed=c.passed,
                 ratio=c.ratio,
+                ci=c.ci,
+                technique=c.technique,
+                effects=_effects(c, regimes),
             )
             for c in result.candidates
         ),
+    )
+
+
+def _latencies_us(result: RoundResult) -> dict[str, float]:
+    """Of whichever side of the sweep the incumbent now is."""
+    comparison = None if result.sweep is None else result.sweep.comparison
+    if comparison is None or result.sweep is None or not result.sweep.complete:
+        return {}
+    moved = result.incumbent.sha256 != result.incumbent_before.sha256
+    medians = {
+        row.uuid: row.b_median_us if moved else row.a_median_us for row in comparison.workloads
+    }
+    return {uuid: us for uuid, us in medians.items() if us is not None}
+
+
+def _effects(candidate: Candidate, regimes: Mapping[str, str]) -> tuple[Effect, ...]:
+    """The gate times one workload of each regime, so each of them is an effect."""
+    comparison = candidate.gate["comparison"]
+    rows = () if comparison is None else comparison.get("workloads", ())
+    return tuple(
+        Effect(regime=regimes[row["uuid"]], ratio=row["ratio"], ci=row["ci"])
+        for row in rows
+        if row["uuid"] in regimes
     )
 
 

@@ -68,7 +68,7 @@ class Promoter:
             return PromotionRecord(mode=mode, applied=False, detail=detail)
         Archive(self._catalog.root.local).put(candidate)
         folder = self._catalog.root.retained / self._definition.name / self._target
-        write_evidence(folder, self._evidence(promotion, overridden))
+        write_evidence(folder, self._evidence(promotion, overridden or promotion.overridden))
         pointer = self._catalog.folder(self._definition) / "retained.toml"
         set_incumbent(pointer, self._target, candidate)
         root = self._catalog.root.path

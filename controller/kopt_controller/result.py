@@ -7,23 +7,30 @@ from typing import Any, Literal
 from kopt_harness.schema import Comparison, Flag, GateResult, Model, Reason, SweepResult, Verdict
 
 from .state import State
+from .steering import Steer
 
 __all__ = [
+    "Action",
     "Candidate",
     "CandidateRef",
     "Choice",
     "Condition",
     "Decision",
+    "Factor",
     "Label",
     "PromoteOutcome",
     "PromotionRecord",
+    "Ranked",
+    "Refusal",
     "RoundResult",
     "Signal",
+    "Standing",
     "SweepSummary",
     "gate_document",
     "sweep_summary",
 ]
 
+Standing = Literal["chosen", "empty", "refused", "open", "blocked", "excluded"]
 Label = Literal["promote", "promote-dispatch", "archive", "reject"]
 
 
@@ -47,16 +54,44 @@ class Decision(Model):
     evidence: tuple[Condition, ...] = ()
 
 
+class Factor(Model):
+    """One of the numbers whose product is the score of a direction."""
+
+    name: str
+    value: float
+    reason: str
+    """Where the number comes from, for a person."""
+
+
 class Choice(Model):
     """The direction of a round, and why."""
 
     id: str
     title: str
     score: float
-    """Match times expected gain; for ordering only."""
+    """Product of the factors; for ordering only."""
     reason: str
     expected_effect: str = ""
     levers: tuple[str, ...] = ()
+    regime: str = ""
+    """The regime in which most is expected of it; empty where there is none."""
+    factors: tuple[Factor, ...] = ()
+
+
+class Ranked(Model):
+    """What became of one direction of the catalogue in the selection of a round."""
+
+    id: str
+    title: str
+    standing: Standing
+    """``empty``: its turn came, and nobody had a candidate; ``refused``: all that was proposed
+    had been rejected before; ``open``: another one came first; ``blocked``: by the supervisor
+    or a person; ``excluded``: it does not fit the state."""
+    score: float
+    """0 where it was blocked or excluded."""
+    regime: str = ""
+    factors: tuple[Factor, ...] = ()
+    reason: str
 
 
 class CandidateRef(Model):
@@ -64,6 +99,22 @@ class CandidateRef(Model):
 
     name: str
     sha256: str
+
+
+class Refusal(Model):
+    """A candidate that was not measured, since one like it was rejected before."""
+
+    name: str
+    sha256: str
+    of: CandidateRef
+    """What was rejected."""
+    run: str
+    round: int
+    """Where."""
+    similarity: float
+    """1: the same but for names and layout."""
+    detail: str
+    """With the old evidence, for a person and for the agent."""
 
 
 class Candidate(Model):
@@ -76,6 +127,8 @@ class Candidate(Model):
     """Solution folder it was packed from; null for one from elsewhere."""
     settings: dict[str, Any] = {}
     """Values of its tunables."""
+    technique: str = ""
+    """What was done to get it, in a word or two; evidence is kept by it."""
     rationale: str = ""
     verdict: Verdict
     gate: dict[str, Any]
@@ -91,6 +144,13 @@ class Candidate(Model):
         """Mean latency over that of the incumbent, on the representatives."""
         comparison = self.gate["comparison"]
         return None if comparison is None else comparison["ratio"]
+
+    @property
+    def ci(self) -> tuple[float, float] | None:
+        """Interval of the ratio."""
+        comparison = self.gate["comparison"]
+        found = None if comparison is None else comparison["ci"]
+        return None if found is None else (found[0], found[1])
 
 
 class SweepSummary(Model):
@@ -146,6 +206,15 @@ class Signal(Model):
     """Directions that are blocked because of it."""
 
 
+class Action(Model):
+    """What the supervisor does about a signal."""
+
+    kind: Literal["block", "recommend", "widen", "ask"]
+    directions: tuple[str, ...] = ()
+    because: str
+    """Kind of the signal."""
+
+
 class RoundResult(Model):
     """One closed round."""
 
@@ -168,6 +237,16 @@ class RoundResult(Model):
     """What the supervisor says after this round."""
     notes: tuple[str, ...] = ()
     """What the agent had to say: files it could not use, and the like."""
+    ranking: tuple[Ranked, ...] = ()
+    """Every direction in the order of the selection; empty in rounds of an older version."""
+    refused: tuple[Refusal, ...] = ()
+    """What was proposed and not measured."""
+    actions: tuple[Action, ...] = ()
+    """What the supervisor does about the signals, from the next round on."""
+    steers: tuple[Steer, ...] = ()
+    """What people had said until this round began."""
+    rung: str | None = None
+    """Of the plateau ladder that this round stood on."""
 
     def document(self) -> dict[str, Any]:
         """The JSON of one round, see DESIGN section 7."""

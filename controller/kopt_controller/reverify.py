@@ -19,18 +19,20 @@ from kopt_harness.ledger import recorded
 from kopt_harness.schema import Definition, Solution, SweepResult, Validation
 from kopt_harness.targets import Target, best_target, get_target
 
-from .campaign import MakeHarness, floors_of, interruptible, lazy_harness, representatives_of
+from .campaign import MakeHarness, interruptible, lazy_harness
 from .config import RunConfig
+from .dispatch import Learned, learn_rule
 from .harness import Harness
 from .history import PROMOTE, find_round, list_runs
 from .memory import PROMOTE_KEY
 from .policy import awaits_validation, promotion_conditions, validation_conditions
 from .promotion import Promoter
+from .representing import floors_of, representatives_of
 from .result import CandidateRef, Condition, Decision, PromoteOutcome, PromotionRecord
 from .state import Observation, derive_state
 from .world import Promotion, Representative
 
-__all__ = ["Promotable", "find_promotable", "reverify"]
+__all__ = ["Dispatchable", "Promotable", "find_dispatch", "find_promotable", "reverify", "user"]
 
 
 class Promotable(NamedTuple):
@@ -78,6 +80,43 @@ def find_promotable(
     measured_on = next((r.target for r in known), None)
     ref = CandidateRef(name=solution.name, sha256=solution.sha256)
     return _resolve(catalog, archive, ref, target or measured_on or best_target().name)
+
+
+class Dispatchable(NamedTuple):
+    """A swept candidate, and the range in which it may stand before its incumbent."""
+
+    candidate: Solution
+    incumbent: Solution
+    """Of the round."""
+    definition: Definition
+    target: str
+    rule: Learned | None
+    """None where it wins nowhere without losing."""
+
+
+def find_dispatch(catalog: Catalog, archive: Archive, what: str) -> Dispatchable:
+    """What a round's sweep says of a dispatch.
+
+    Args:
+        catalog: Definitions.
+        archive: Of this machine.
+        what: ``RUN/ROUND``.
+
+    Raises:
+        NotFoundError: If there is no such round, or it has no whole sweep.
+    """
+    run_id, _, number = what.rpartition("/")
+    result = find_round(archive, run_id, number).result
+    comparison = None if result.sweep is None else result.sweep.comparison
+    if result.best is None or comparison is None:
+        raise NotFoundError(f"{what!r} has no sweep", hint="kopt history lists the rounds")
+    definition = catalog.resolve_exact(result.definition)
+    rule = learn_rule(comparison.workloads, definition.kopt.regime_axes)
+    pair = [
+        archive.get(ref.sha256).model_copy(update={"name": ref.name})
+        for ref in (result.best, result.incumbent_before)
+    ]
+    return Dispatchable(pair[0], pair[1], definition, result.target, rule)
 
 
 def _resolve(catalog: Catalog, archive: Archive, ref: CandidateRef, target: str) -> Promotable:
@@ -281,7 +320,7 @@ def _create_run(
     archive.put(incumbent)
     manifest = {
         "kind": PROMOTE,
-        "by": _user(),
+        "by": user(),
         "definition": definition.name,
         "target": target.name,
         "candidate": candidate.sha256,
@@ -293,7 +332,7 @@ def _create_run(
     return archive.create_run(f"promote-{definition.kopt.alias}-{target.name}", manifest)
 
 
-def _user() -> str | None:
+def user() -> str | None:
     """Who asked for it, as the system knows them; kept on this machine only."""
     try:
         return getpass.getuser()

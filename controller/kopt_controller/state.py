@@ -49,6 +49,8 @@ class Observation(NamedTuple):
     cost_bytes: int
     flops: int
     floor: Floor
+    origin: str = "cost model"
+    """Why it is a regime."""
 
 
 class Signature(Model):
@@ -85,6 +87,8 @@ class Signature(Model):
     """Time over floor; 1 is the floor itself."""
     flop_per_byte: float
     profiler: str
+    origin: str = "cost model"
+    """Why it is a regime: the cost model, a change point of measured latencies, an outlier."""
 
 
 class State(Model):
@@ -182,6 +186,7 @@ def _signature(o: Observation, time_share: float | None) -> Signature:
         distance_to_floor=distance,
         flop_per_byte=o.flops / max(o.cost_bytes, 1),
         profiler=profile.profiler,
+        origin=o.origin,
     )
 
 

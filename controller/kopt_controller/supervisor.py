@@ -1,37 +1,48 @@
-"""Watches the history: stalls, exhaustion, cycles, regressions, plateaus, diminishing returns.
+"""Watches the trajectory: stall, exhaustion, cycle, regression, plateau, diminishing returns.
 
-Only rounds since the incumbent last moved count against a direction: with another incumbent
-the same direction may pay again. A round without candidates has tried nothing: it is no
-stall and blocks nothing, and several of them are a signal of their own. One whose promotion
-waits for a person has succeeded. What the supervisor blocks, a policy does not choose.
+The rules judge intervals, not the raw bests: a round is worse where its interval says so, and
+a gain that noise explains ends no plateau. Only rounds since the incumbent last moved count
+against a direction: with another incumbent the same direction may pay again. A round in which
+nothing could be judged (no candidates, or failures of the machine) blocks nothing. One whose
+promotion waits for a person has succeeded. What the supervisor blocks, a policy does not choose.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from kopt_harness.schema import Verdict
 
-from .memory import Memory, RoundMemory
-from .result import Signal
+from .memory import Memory, RoundMemory, Trial
+from .result import Action, Signal
+from .steering import Steering
 
-__all__ = ["Advice", "supervise"]
+__all__ = ["Advice", "rung_of", "steered", "supervise"]
 
 STALL_ROUNDS = 3
-"""Rounds in a row in which candidates were tried and none passed the gate."""
+"""Rounds in a row in which candidates were judged and none passed the gate."""
 EXHAUSTED_ROUNDS = 2
 """Rounds in a row in which nobody had anything to propose."""
 PLATEAU_ROUNDS = 4
-"""Rounds in a row in which candidates passed and none was promoted."""
+"""Rounds in a row without a promotion, in each of which a worthwhile gain is excluded."""
+UNDECIDED_ROUNDS = 6
+"""The same where intervals are too wide to exclude one: measuring on does not help either."""
 CYCLE_ROUNDS = 2
-"""Rounds in a row in one direction that moved nothing."""
+"""Rounds in a row in one direction and state that moved nothing."""
+CYCLE_PERIODS = (2, 3)
+"""Longer cycles: so many directions and states, twice over, that moved nothing."""
 REGRESSION_ROUNDS = 2
-"""Rounds in one direction in which every correct candidate was slower or none was correct."""
+"""Rounds in one direction in which every candidate was surely slower, or wrong."""
 SMALL_GAIN = 0.03
-"""A promotion that wins less than this share of the time is a small one."""
+"""A gain below this share of the time is a small one."""
 DIMINISHING_PROMOTIONS = 3
 """Promotions in a row, each winning less than the one before and the last a small one."""
+
+_PERSONS = frozenset({"stall", "exhausted", "plateau", "diminishing-returns"})
+"""Signals that call for more than another direction."""
+_NOT_JUDGED = frozenset({Verdict.INFRA, Verdict.INVALID})
 
 
 class Advice(NamedTuple):
@@ -44,34 +55,106 @@ class Advice(NamedTuple):
     """Directions that have moved the incumbent before, best first."""
     ask_person: bool
     """Whether a person should steer now."""
+    urged: tuple[str, ...] = ()
+    """Directions that a person, or the ladder, has asked for, the first first."""
+    widen: bool = False
+    """Whether what was tried little should get more weight than usual."""
+    actions: tuple[Action, ...] = ()
+    """The consequences of all this, for the record."""
 
 
 def supervise(memory: Memory) -> Advice:
     """The advice for the next round."""
-    recent = tuple(past for past in memory.since_promotion() if past.trials)
-    signals = [
-        signal
-        for signal in (
-            _stall(recent),
-            _exhausted(memory),
-            _cycle(recent),
-            *_regressions(recent),
-            _plateau(recent),
-            _diminishing(memory),
-        )
-        if signal is not None
-    ]
+    signals = _signals(memory)
     blocked = {name: signal.detail for signal in signals for name in signal.directions}
     gains: dict[str, float] = {}
     for past in memory.rounds:
         if past.gain > 0:
             gains[past.direction] = max(gains.get(past.direction, 0.0), past.gain)
+    recommended = tuple(sorted((d for d in gains if d not in blocked), key=lambda d: -gains[d]))
+    kinds = [signal.kind for signal in signals]
+    widen = any(kind in _PERSONS for kind in kinds)
     return Advice(
-        signals=tuple(signals),
+        signals=signals,
         blocked=blocked,
-        recommended=tuple(sorted((d for d in gains if d not in blocked), key=lambda d: -gains[d])),
-        ask_person=any(s.kind not in ("cycle", "regression") for s in signals),
+        recommended=recommended,
+        ask_person=widen,
+        widen=widen,
+        actions=_actions(signals, recommended),
     )
+
+
+def _signals(memory: Memory) -> tuple[Signal, ...]:
+    recent = tuple(past for past in memory.since_promotion() if _judged(past))
+    found = (
+        _stall(recent),
+        _exhausted(memory),
+        _cycle(recent),
+        *_regressions(recent),
+        _plateau(recent),
+        _diminishing(memory),
+    )
+    return tuple(signal for signal in found if signal is not None)
+
+
+def _actions(signals: Sequence[Signal], recommended: tuple[str, ...]) -> tuple[Action, ...]:
+    found: list[Action] = []
+    for signal in signals:
+        if signal.directions:
+            found.append(Action(kind="block", directions=signal.directions, because=signal.kind))
+        if signal.kind in _PERSONS:
+            found.append(Action(kind="widen", because=signal.kind))
+            found.append(Action(kind="ask", because=signal.kind))
+            if recommended:
+                found.append(Action(kind="recommend", directions=recommended, because=signal.kind))
+    return tuple(found)
+
+
+def steered(advice: Advice, steering: Steering, rung: str | None = None) -> Advice:
+    """The advice with what people said, and with a rung of the plateau ladder.
+
+    A person's word is above the supervisor's, in both ways.
+
+    Args:
+        advice: Of the history.
+        steering: Of the run.
+        rung: ``widen``, ``unblock``, ``recommend:<direction>``; others change nothing here.
+    """
+    blocked = {} if rung == "unblock" else advice.blocked
+    blocked = {name: why for name, why in blocked.items() if name not in steering.urged}
+    urged = steering.urged
+    if rung is not None and rung.startswith("recommend:"):
+        direction = rung.removeprefix("recommend:")
+        urged = (*urged, *(() if direction in urged else (direction,)))
+        blocked.pop(direction, None)
+    return advice._replace(
+        blocked=blocked | steering.blocked,
+        urged=tuple(name for name in urged if name not in steering.blocked),
+        widen=advice.widen or rung == "widen",
+    )
+
+
+def rung_of(memory: Memory, ladder: Sequence[str]) -> str | None:
+    """The rung of the plateau ladder that is due: one higher with each round that stays there.
+
+    Args:
+        memory: Of the definition on the target.
+        ladder: As configured; its last rung stays.
+    """
+    height = 0
+    count = len(memory.rounds)
+    start = count - len(memory.since_promotion())
+    for end in range(start, count + 1):
+        seen = memory.model_copy(update={"rounds": memory.rounds[:end]})
+        if any(signal.kind in _PERSONS for signal in _signals(seen)):
+            height += 1
+        else:
+            height = 0
+    return ladder[min(height, len(ladder)) - 1] if height and ladder else None
+
+
+def _judged(past: RoundMemory) -> bool:
+    return any(trial.verdict not in _NOT_JUDGED for trial in past.trials)
 
 
 def _stall(recent: tuple[RoundMemory, ...]) -> Signal | None:
@@ -90,22 +173,24 @@ def _exhausted(memory: Memory) -> Signal | None:
 
 
 def _cycle(recent: tuple[RoundMemory, ...]) -> Signal | None:
-    last = recent[-CYCLE_ROUNDS:]
-    directions = {past.direction for past in last}
-    if len(last) < CYCLE_ROUNDS or len(directions) != 1 or any(p.succeeded for p in last):
-        return None
-    direction = directions.pop()
-    return Signal(
-        kind="cycle",
-        detail=f"{direction} was chosen {len(last)} times in a row and moved nothing",
-        directions=(direction,),
-    )
+    for period in (1, *CYCLE_PERIODS):
+        last = recent[-CYCLE_ROUNDS * period :]
+        turns = [(past.direction, past.bottleneck, past.regime) for past in last]
+        if len(last) < CYCLE_ROUNDS * period or turns[:period] != turns[period:]:
+            continue
+        if any(past.succeeded or _surely_faster(past) for past in last):
+            continue
+        names = tuple(dict.fromkeys(past.direction for past in last))
+        what = "was chosen" if period == 1 else "were chosen in turn"
+        detail = f"{', '.join(names)} {what} {len(last)} times in a row and moved nothing"
+        return Signal(kind="cycle", detail=detail, directions=names)
+    return None
 
 
 def _regressions(recent: tuple[RoundMemory, ...]) -> list[Signal]:
     worse: dict[str, int] = {}
     for past in recent:
-        if all(_is_worse(past, index) for index in range(len(past.trials))):
+        if all(_is_worse(trial) for trial in past.trials):
             worse[past.direction] = worse.get(past.direction, 0) + 1
     return [
         Signal(
@@ -118,29 +203,61 @@ def _regressions(recent: tuple[RoundMemory, ...]) -> list[Signal]:
     ]
 
 
-def _is_worse(past: RoundMemory, index: int) -> bool:
-    trial = past.trials[index]
-    if trial.verdict in (Verdict.INFRA, Verdict.INVALID):
+def _is_worse(trial: Trial) -> bool:
+    if trial.verdict in _NOT_JUDGED:
         return False
-    return trial.verdict is not Verdict.PASS or (trial.ratio is not None and trial.ratio > 1)
+    if trial.verdict is not Verdict.PASS:
+        return True
+    if trial.ci is not None:
+        return trial.ci[0] > 1
+    return trial.ratio is not None and trial.ratio > 1
+
+
+def _surely_faster(past: RoundMemory) -> bool:
+    """Whether the round found something that its interval says is faster."""
+    return past.ci is not None and past.ci[1] < 1
 
 
 def _plateau(recent: tuple[RoundMemory, ...]) -> Signal | None:
-    last = recent[-PLATEAU_ROUNDS:]
-    passed = any(trial.passed for past in last for trial in past.trials)
-    if len(last) < PLATEAU_ROUNDS or not passed or any(past.succeeded for past in last):
-        return None
-    return Signal(
-        kind="plateau",
-        detail=f"{len(last)} rounds without a promotion; another language, reference or "
-        "direction is needed",
-    )
+    for rounds, what in ((PLATEAU_ROUNDS, "excluded"), (UNDECIDED_ROUNDS, "undecided")):
+        last = recent[-rounds:]
+        passed = any(trial.passed for past in last for trial in past.trials)
+        if len(last) < rounds or not passed or any(past.succeeded for past in last):
+            continue
+        if what == "excluded" and any(_may_have_gained(past) for past in last):
+            continue
+        return Signal(
+            kind="plateau",
+            detail=f"{len(last)} rounds without a promotion, a gain of {SMALL_GAIN:.0%} is {what}; "
+            "another language, reference or direction is needed",
+        )
+    return None
+
+
+def _may_have_gained(past: RoundMemory) -> bool:
+    """Whether the interval leaves room for a worthwhile gain; without one, nothing is known."""
+    return past.ci is not None and past.ci[0] < 1 - SMALL_GAIN
+
+
+class _Gain(NamedTuple):
+    low: float
+    middle: float
+    high: float
 
 
 def _diminishing(memory: Memory) -> Signal | None:
-    gains = [past.gain for past in memory.rounds if past.promoted][-DIMINISHING_PROMOTIONS:]
-    falling = all(later < earlier for earlier, later in pairwise(gains))
-    if len(gains) < DIMINISHING_PROMOTIONS or not falling or gains[-1] >= SMALL_GAIN:
+    gains = [_gain(past) for past in memory.rounds if past.promoted][-DIMINISHING_PROMOTIONS:]
+    falling = all(later.middle < earlier.middle for earlier, later in pairwise(gains))
+    if len(gains) < DIMINISHING_PROMOTIONS or not falling:
         return None
-    text = ", ".join(f"{gain:.1%}" for gain in gains)
+    first, last = gains[0], gains[-1]
+    if last.high >= SMALL_GAIN or last.high >= first.low:
+        return None
+    text = ", ".join(f"{gain.middle:.1%}" for gain in gains)
     return Signal(kind="diminishing-returns", detail=f"the last promotions won {text}")
+
+
+def _gain(past: RoundMemory) -> _Gain:
+    if past.ci is None:
+        return _Gain(past.gain, past.gain, past.gain)
+    return _Gain(1 - past.ci[1], past.gain, 1 - past.ci[0])

@@ -17,8 +17,9 @@ from .memory import Memory
 from .policy import Policy
 from .result import Decision, PromotionRecord
 from .state import Floor, State
+from .steering import Steer, Steering
 
-__all__ = ["Promotion", "Representative", "SolutionStore", "Turn", "World"]
+__all__ = ["Promotion", "Representative", "Seat", "SolutionStore", "Turn", "World"]
 
 
 class SolutionStore(Protocol):
@@ -43,6 +44,8 @@ class Representative(NamedTuple):
     cost_bytes: int
     flops: int
     floor: Floor
+    origin: str = "cost model"
+    """Why it is a regime."""
 
 
 class Promotion(NamedTuple):
@@ -59,6 +62,15 @@ class Promotion(NamedTuple):
     """By which it was decided."""
     samples_prefixes: tuple[str, ...]
     """Beginnings of the journal keys of the samples of sweep and validation."""
+    overridden: tuple[str, ...] = ()
+    """Flags that a person has accepted while the run went on."""
+
+
+class Seat(NamedTuple):
+    """An agent, and what it may do without a person."""
+
+    agent: Agent
+    mode: PromotionMode
 
 
 @dataclass(frozen=True)
@@ -89,8 +101,18 @@ class World:
     """What a promotion requires."""
     notify: Callable[[str], None]
     """Progress, one line for a person."""
-    may_start: Callable[[], bool] = lambda: True
-    """Whether the budget allows another round."""
+    may_start: Callable[[float | None], bool] = lambda _: True
+    """Whether the budget allows another round; a person's, in seconds, or the configured."""
+    steers: Callable[[], Sequence[Steer]] = tuple
+    """All that people have said to the run."""
+    seat: Callable[[str], Seat] | None = None
+    """Another agent by name; null: the run cannot change its agent."""
+    regroup: Callable[[Mapping[str, float]], Sequence[Representative]] | None = None
+    """Representatives of the regimes that an incumbent's latencies show; null: they are fixed."""
+    ladder: tuple[str, ...] = ()
+    """What to do where a plateau stays, rung by rung."""
+    refuse_duplicates: bool = True
+    """Whether what stands for a rejected candidate is not measured."""
 
 
 class Turn(NamedTuple):
@@ -102,3 +124,7 @@ class Turn(NamedTuple):
     """The journal, below ``r<number>/``."""
     incumbent: Solution
     memory: Memory
+    steering: Steering = Steering()
+    """What people had said until the round began."""
+    rung: str | None = None
+    """Of the plateau ladder."""

@@ -273,6 +273,11 @@ def test_unknown_fields_weaken_a_match_and_measured_ones_exclude(toy: Toy) -> No
         "prior_gain": 0.1,
         "levers": ("a",),
         "languages": ("cpp",),
+        "targets": ("cpu",),
+        "risks": ("r",),
+        "references": ("r",),
+        "fits": {},
+        "misses": {},
         "playbook": "p",
     }
 

@@ -30,6 +30,7 @@ MAX_PAIRS = 16
 class _Idea(NamedTuple):
     point: Point
     rationale: str
+    technique: str
 
 
 class KnobsAgent:
@@ -58,13 +59,15 @@ class KnobsAgent:
     ) -> list[Proposal]:
         taken = set(seen)
         proposals: list[Proposal] = []
-        for point, rationale in ideas:
+        for point, rationale, technique in ideas:
             if len(proposals) == limit:
                 break
             solution = self._space.pack(point)
             if solution.sha256 not in taken:
                 taken.add(solution.sha256)
-                proposals.append(Proposal(solution, rationale, point.family, point.settings))
+                proposals.append(
+                    Proposal(solution, rationale, point.family, point.settings, technique)
+                )
         return proposals
 
     def _ideas(
@@ -75,7 +78,7 @@ class KnobsAgent:
         if brief.direction.rewrites:
             for family in families:
                 point = Point(family.name, family.defaults())
-                yield _Idea(point, f"{family.name} was never measured here")
+                yield _Idea(point, f"{family.name} was never measured here", family.name)
         centres = [home] if home is not None and home.family in by_name else []
         if brief.direction.rewrites or not centres:
             centres += [
@@ -132,7 +135,8 @@ def _combined(family: Family, centre: Point, brief: RoundBrief) -> Iterator[_Ide
             changed |= differs
     if len(changed) > 1:
         names = ", ".join(sorted(changed))
-        yield _Idea(Point(family.name, settings), f"changes of {names} helped one by one")
+        point = Point(family.name, settings)
+        yield _Idea(point, f"changes of {names} helped one by one", "+".join(sorted(changed)))
 
 
 class _Step(NamedTuple):
@@ -147,7 +151,7 @@ def _neighbours(
     for step in _steps(family, centre, levers, seed):
         point = Point(family.name, centre.settings | {step.name: step.value})
         old = centre.settings[step.name]
-        yield _Idea(point, f"{step.name} {old} to {step.value}")
+        yield _Idea(point, f"{step.name} {old} to {step.value}", step.name)
 
 
 def _steps(
@@ -175,7 +179,8 @@ def _pairs(family: Family, centre: Point, levers: tuple[str, ...]) -> Iterator[_
     pairs = [(a, b) for a, b in combinations(steps, 2) if a.name != b.name][:MAX_PAIRS]
     for a, b in pairs:
         point = Point(family.name, centre.settings | {a.name: a.value, b.name: b.value})
-        yield _Idea(point, f"{a.name} to {a.value} and {b.name} to {b.value}")
+        technique = "+".join(sorted((a.name, b.name)))
+        yield _Idea(point, f"{a.name} to {a.value} and {b.name} to {b.value}", technique)
 
 
 def _pending(brief: RoundBrief, families: list[Family]) -> Iterator[_Idea]:
@@ -186,7 +191,8 @@ def _pending(brief: RoundBrief, families: list[Family]) -> Iterator[_Idea]:
         family = by_name.get(trial.family or "")
         if family is not None and _is_valid(trial, family):
             point = Point(family.name, dict(trial.settings))
-            yield _Idea(point, f"took {trial.ratio:.3f} at a gate, had no fair sweep")
+            rationale = f"took {trial.ratio:.3f} at a gate, had no fair sweep"
+            yield _Idea(point, rationale, trial.technique)
 
 
 def _undecided(brief: RoundBrief, families: set[str]) -> Iterator[_Idea]:
@@ -200,7 +206,8 @@ def _undecided(brief: RoundBrief, families: set[str]) -> Iterator[_Idea]:
     }
     for trial in sorted(trials.values(), key=lambda t: (t.ratio or 1.0, t.sha256)):
         assert trial.family is not None, "it is one of the families"
-        yield _Idea(Point(trial.family, dict(trial.settings)), "measured before, undecided")
+        point = Point(trial.family, dict(trial.settings))
+        yield _Idea(point, "measured before, undecided", trial.technique)
 
 
 def _create(context: AgentContext) -> KnobsAgent:

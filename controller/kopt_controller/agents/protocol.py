@@ -13,6 +13,7 @@ from ..directions import Direction
 from ..memory import Memory
 from ..space import SearchSpace
 from ..state import State
+from ..steering import Steering
 
 __all__ = ["Agent", "AgentContext", "AgentFactory", "Proposal", "Proposals", "RoundBrief"]
 
@@ -32,6 +33,8 @@ class RoundBrief(NamedTuple):
     """Candidates at most."""
     seed: int
     """Of choices that are left open; the same brief gives the same proposals."""
+    steering: Steering = Steering()
+    """What people said: notes, references, the model to use, and all else in their words."""
 
 
 class Proposal(NamedTuple):
@@ -42,6 +45,8 @@ class Proposal(NamedTuple):
     family: str | None = None
     """Solution folder that it is a setting of."""
     settings: dict[str, Any] = {}  # a NamedTuple's default, never changed
+    technique: str = ""
+    """What was done, in a word or two that other rounds would use for the same."""
 
 
 class Proposals(NamedTuple):

@@ -1,8 +1,9 @@
 """The catalogue of optimisation directions: one TOML file each in this folder.
 
 A direction says when it applies (preconditions over a state signature), what it is expected
-to do, which levers pull it (the tags that tunables carry), in which languages, and how to go
-about it (playbook). To add one, add a file; nothing else changes.
+to do, which levers pull it (the tags that tunables carry), in which languages and on which targets,
+how to go about it (playbook) and what may go wrong, and has an example signature that it is for
+and one that it is not for. To add one, add a file; nothing else changes.
 """
 
 from __future__ import annotations
@@ -80,10 +81,31 @@ class Direction(Model):
     """Tags of the tunables that pull it."""
     languages: tuple[str, ...]
     """Languages in which it makes sense."""
+    targets: tuple[str, ...]
+    """Kinds of target, or names, for which it makes sense."""
+    risks: tuple[str, ...]
+    """What has gone wrong on this way, for whoever writes and whoever reviews."""
+    references: tuple[str, ...]
+    """Where more about it is written."""
+    fits: dict[str, Any]
+    """Fields of a signature that it is for; all others are as if nobody had measured them."""
+    misses: dict[str, Any]
+    """Fields of a signature that it is not for."""
     rewrites: bool = False
     """Whether another implementation serves it, not only another setting of the same."""
     playbook: str
     """How to go about it, for whoever writes candidates."""
+
+    @model_validator(mode="after")
+    def _examples_are_signatures(self) -> Direction:
+        for name in (*self.fits, *self.misses):
+            if name not in Signature.model_fields:
+                raise ValueError(f"a signature has no field {name!r}")
+        return self
+
+    def is_for(self, target: str, kind: str) -> bool:
+        """Whether it makes sense on a target of this name and kind; a simulated one is any."""
+        return bool({target, kind} & set(self.targets)) or kind == "simulated"
 
     def match(self, signature: Signature) -> Match:
         """How well it fits; a condition that does not hold excludes it."""
@@ -102,7 +124,7 @@ class Direction(Model):
 
     def document(self) -> dict[str, Any]:
         """For the round's JSON: without the playbook."""
-        return self.model_dump(mode="json", exclude={"playbook", "preconditions"})
+        return self.model_dump(mode="json", exclude={"playbook", "preconditions", "fits", "misses"})
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kopt_harness.schema import Comparison, GateResult, SweepResult, Validation, Verdict, Workload
 
@@ -40,6 +40,7 @@ def decide(
     public_seed: int | None,
     rules: PromotionRules | None = None,
     validation: Validation | None = None,
+    overridden: Collection[str] = (),
 ) -> Decision:
     """The one decision that closes a round.
 
@@ -51,13 +52,15 @@ def decide(
         rules: The policy; None: its defaults.
         validation: Of the candidate that was swept; None where it was not run, because
             another condition does not hold.
+        overridden: Flag codes that a person has accepted.
     """
     if sweep is None:
         return _without_sweep(gates)
     of_sweep = promotion_conditions(
-        sweep, workloads=workloads, public_seed=public_seed, rules=rules
+        sweep, workloads=workloads, public_seed=public_seed, rules=rules, overridden=overridden
     )
-    evidence = (*of_sweep, *validation_conditions(sweep, validation, rules=rules))
+    of_validation = validation_conditions(sweep, validation, rules=rules, overridden=overridden)
+    evidence = (*of_sweep, *of_validation)
     # A validation that was not run for another reason is not a reason beside it.
     failed = [each for each in of_sweep if not each.ok] or [c for c in evidence if not c.ok]
     if not failed:

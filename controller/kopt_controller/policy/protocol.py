@@ -27,6 +27,8 @@ class Policy(Protocol):
         memory: Memory,
         advice: Advice,
         incumbent: str,
+        *,
+        seed: int = 0,
     ) -> tuple[Choice, ...]:
         """The directions worth trying, best first; blocked ones are not among them.
 
@@ -38,5 +40,6 @@ class Policy(Protocol):
             memory: Of the definition on the target.
             advice: Of the supervisor.
             incumbent: SHA-256 of the solution to beat.
+            seed: Decides between equals.
         """
         ...

@@ -1,0 +1,284 @@
+"""One direction for a round: the best for which the agent has something to measure.
+
+The policy orders the directions that fit; what it left out is recorded with the reason. A
+direction without candidates is passed over, so that a round is not spent on nothing, and
+exactly one is worked on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from kopt_harness.errors import NotFoundError
+from kopt_harness.ledger import Ledger, recorded
+from kopt_harness.targets import get_target
+
+from .agents import Proposal, Proposals, RoundBrief, agent_names
+from .directions import Direction, load_directions
+from .duplicates import refusal_of
+from .result import Choice, Ranked, Refusal, Standing
+from .state import State
+from .steering import Steer, Steering, fold
+from .supervisor import Advice
+from .world import SolutionStore, Turn, World
+
+ASK_AGAIN = 2
+"""How often an agent is asked once more for a direction, where all it had was refused."""
+
+__all__ = ["NO_DIRECTION", "Chosen", "check_ladder", "choose", "seated", "steering_of"]
+
+NO_DIRECTION = Choice(
+    id="none", title="No direction", score=0.0, reason="every direction is blocked or excluded"
+)
+
+
+class Chosen(NamedTuple):
+    """The direction of a round, what was proposed for it, and how it came to that."""
+
+    direction: Choice
+    proposals: Proposals
+    ranking: tuple[Ranked, ...]
+    refused: tuple[Refusal, ...]
+
+
+def steering_of(world: World, ledger: Ledger) -> Steering:
+    """What people have said until a round begins; taken into the journal with it.
+
+    Args:
+        world: The campaign.
+        ledger: Of the round.
+    """
+
+    def read() -> dict[str, Any]:
+        return {"steers": [steer.model_dump(mode="json") for steer in world.steers()]}
+
+    found = recorded(ledger, "steer", read)
+    return fold(Steer.model_validate(steer) for steer in found["steers"])
+
+
+def seated(world: World, turn: Turn) -> World:
+    """The campaign with the agent that a person, or else the ladder, has asked for."""
+    wanted = turn.steering.agent or _of_rung(turn.rung, "agent")
+    if wanted is None or world.seat is None or wanted == world.agent.name:
+        return world
+    seat = world.seat(wanted)
+    return replace(world, agent=seat.agent, mode=seat.mode)
+
+
+def check_ladder(ladder: Sequence[str]) -> None:
+    """Refuses a rung that nothing could follow, before the campaign and not on its plateau.
+
+    Raises:
+        NotFoundError: If an agent, a direction or a language does not exist.
+    """
+    directions = load_directions()
+    known = {
+        "recommend": set(directions),
+        "agent": set(agent_names()),
+        "language": {name for each in directions.values() for name in each.languages},
+    }
+    for rung in ladder:
+        kind, _, value = rung.partition(":")
+        if kind in known and value not in known[kind]:
+            raise NotFoundError(
+                f"the rung {rung!r} of the ladder names nothing that there is",
+                hint=f"{kind} is one of {', '.join(sorted(known[kind]))}",
+            )
+
+
+def _of_rung(rung: str | None, kind: str) -> str | None:
+    what, _, value = (rung or "").partition(":")
+    return value if what == kind else None
+
+
+def _catalogue(world: World, turn: Turn) -> Mapping[str, Direction]:
+    """What is for the target, in the language that was asked for."""
+    kind = get_target(world.target).kind
+    known = {
+        name: direction
+        for name, direction in world.directions.items()
+        if direction.is_for(world.target, kind)
+    }
+    language = turn.steering.language or _of_rung(turn.rung, "language")
+    if language is None:
+        return known
+    return {
+        name: direction.model_copy(update={"languages": (language,)})
+        for name, direction in known.items()
+        if language in direction.languages
+    }
+
+
+def choose(world: World, turn: Turn, state: State, advice: Advice) -> Chosen:
+    """The first direction, in the order of the policy, for which the agent has candidates.
+
+    Args:
+        world: The campaign.
+        turn: The round; proposals go through its ledger.
+        state: Of the incumbent.
+        advice: Of the supervisor.
+    """
+    directions = _catalogue(world, turn)
+    choices = world.policy.rank(
+        state,
+        directions,
+        turn.memory,
+        advice,
+        turn.incumbent.sha256,
+        seed=world.search_seed + turn.number,
+    )
+    notes: dict[str, None] = {}
+    standings: dict[str, Standing] = {}
+    refused: list[Refusal] = []
+    for choice in choices:
+        asked = _ask(world, turn, _brief(world, turn, state, directions[choice.id]), refused)
+        notes |= dict.fromkeys(asked.notes)
+        standings[choice.id] = asked.standing
+        if asked.candidates:
+            break
+    chosen = next((c for c in choices if standings.get(c.id) == "chosen"), None)
+    return Chosen(
+        chosen or (choices[0] if choices else NO_DIRECTION),
+        Proposals(asked.candidates if chosen is not None else (), tuple(notes)),
+        _ranking(_Question(world, state, advice, directions, choices), standings),
+        tuple(refused),
+    )
+
+
+class _Question(NamedTuple):
+    """Everything that the choice was made from, and the order that the policy gave."""
+
+    world: World
+    state: State
+    advice: Advice
+    offered: Mapping[str, Direction]
+    choices: tuple[Choice, ...]
+
+
+class _Asked(NamedTuple):
+    candidates: tuple[Proposal, ...]
+    notes: tuple[str, ...]
+    standing: Standing
+
+
+def _ask(world: World, turn: Turn, brief: RoundBrief, refused: list[Refusal]) -> _Asked:
+    """What the agent has for one direction that was not rejected before; adds to ``refused``.
+
+    Where everything was refused it is asked again, knowing what was, a few times.
+    """
+    notes: list[str] = []
+    before = len(refused)
+    for attempt in range(1 + ASK_AGAIN):
+        known = turn.memory.refusing(each.sha256 for each in refused)
+        key = f"proposals/{brief.direction.id}" + (f"/{attempt}" if attempt else "")
+        proposals = _propose(world, turn.ledger, key, brief._replace(memory=known))
+        notes += proposals.notes
+        kept = []
+        for proposal in proposals.candidates:
+            found = _refusal(world, turn, proposal)
+            if found is None:
+                kept.append(proposal)
+            else:
+                refused.append(found)
+                notes.append(found.detail)
+        if kept or not proposals.candidates:
+            break
+    standing: Standing = "chosen" if kept else "refused" if len(refused) > before else "empty"
+    return _Asked(tuple(kept), tuple(notes), standing)
+
+
+def _refusal(world: World, turn: Turn, proposal: Proposal) -> Refusal | None:
+    if not world.refuse_duplicates:
+        return None
+    return refusal_of(proposal.solution, turn.memory, world.solutions.get)
+
+
+def _brief(world: World, turn: Turn, state: State, direction: Direction) -> RoundBrief:
+    return RoundBrief(
+        definition=world.definition,
+        target=world.target,
+        round=turn.number,
+        state=state,
+        direction=direction,
+        incumbent=turn.incumbent,
+        memory=turn.memory,
+        limit=world.max_candidates,
+        seed=world.search_seed,
+        steering=turn.steering,
+    )
+
+
+def _ranking(question: _Question, standings: Mapping[str, Standing]) -> tuple[Ranked, ...]:
+    """In the order of the policy, then what it left out, by id."""
+    ranked = [
+        Ranked(
+            id=choice.id,
+            title=choice.title,
+            standing=standings.get(choice.id, "open"),
+            score=choice.score,
+            regime=choice.regime,
+            factors=choice.factors,
+            reason=choice.reason,
+        )
+        for choice in question.choices
+    ]
+    left_out = sorted(set(question.world.directions) - {each.id for each in ranked})
+    return (*ranked, *(_left_out(question, name) for name in left_out))
+
+
+def _left_out(question: _Question, name: str) -> Ranked:
+    direction = question.world.directions[name]
+    blocked = question.advice.blocked.get(name)
+    excluded = direction.match(question.state.focus).reason
+    if name not in question.offered:
+        target = get_target(question.world.target)
+        is_for = direction.is_for(target.name, target.kind)
+        excluded = "not in the language asked for" if is_for else f"not for {target.name}"
+    return Ranked(
+        id=name,
+        title=direction.title,
+        standing="excluded" if blocked is None else "blocked",
+        score=0.0,
+        reason=excluded if blocked is None else blocked,
+    )
+
+
+def _propose(world: World, ledger: Ledger, key: str, brief: RoundBrief) -> Proposals:
+    """What the agent proposed; the sources are in the archive, the journal has their hashes."""
+
+    def ask() -> dict[str, Any]:
+        proposals = world.agent.propose(brief)
+        for proposal in proposals.candidates:
+            world.solutions.put(proposal.solution)
+        candidates = [
+            {
+                "sha256": proposal.solution.sha256,
+                "name": proposal.solution.name,
+                "rationale": proposal.rationale,
+                "family": proposal.family,
+                "settings": proposal.settings,
+                "technique": proposal.technique,
+            }
+            for proposal in proposals.candidates
+        ]
+        return {"candidates": candidates, "notes": list(proposals.notes)}
+
+    found = recorded(ledger, key, ask)
+    return Proposals(
+        tuple(_restore(world.solutions, candidate) for candidate in found["candidates"]),
+        tuple(found["notes"]),
+    )
+
+
+def _restore(solutions: SolutionStore, candidate: dict[str, Any]) -> Proposal:
+    """Content is kept once, under the name that it first had; here it has the proposal's."""
+    kept = solutions.get(candidate["sha256"])
+    return Proposal(
+        kept.model_copy(update={"name": candidate["name"]}),
+        candidate["rationale"],
+        candidate["family"],
+        candidate["settings"],
+        candidate.get("technique", ""),
+    )

@@ -1,0 +1,70 @@
+"""The script that compares the loop with other searches, on a table that is a formula."""
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "controller_value.py"
+BEST = {"TILE": 8, "UNROLL": 4}
+
+
+@pytest.fixture
+def given(toy: Any, tmp_path: Path) -> tuple[dict[str, Any], Any]:
+    """The script, and the table of ``tuned``: best at TILE 8 and UNROLL 4, one setting broken."""
+    script = runpy.run_path(str(SCRIPT))
+    folder = toy.root.kernels / "toy_op_n" / "solutions" / "tuned"
+    lines = []
+    for settings in script["settings_of"](folder):
+        away = sum(abs(settings[name] - best) for name, best in BEST.items())
+        us = {f"0000000{i}-toy": 10.0 + 2 * away + i for i in range(4)}
+        broken = settings == {"TILE": 16, "UNROLL": 8}
+        lines.append(json.dumps({"settings": settings, "us": None if broken else us}))
+    table = tmp_path / "table.jsonl"
+    table.write_text("\n".join(lines) + "\n")
+    return script, script["problem"](toy.root.path, "toy", "tuned", table, "cpu")
+
+
+def test_every_method_finds_the_best(given: tuple[dict[str, Any], Any]) -> None:
+    """Within the size of the table; the same seed gives the same count."""
+    script, problem = given
+    assert len(problem.points) == 20
+    for method in (script["by_random"], script["by_kopt"]):
+        counts = [method(problem, seed) for seed in range(2)]
+        assert all(1 <= count <= 20 for count in counts)
+        assert method(problem, 1) == counts[1]
+
+
+def test_a_broken_setting_is_never_good(given: tuple[dict[str, Any], Any]) -> None:
+    """It counts as far slower than the slowest that works."""
+    _, problem = given
+    slowest = sorted(point.mean_us for point in problem.points)
+    assert slowest[-1] > 5 * slowest[-2]
+    assert problem.goal_us < slowest[1]
+
+
+def test_the_comparison_names_what_is_not_there(given: tuple[dict[str, Any], Any]) -> None:
+    """Another tuner that is not installed is null, not zero."""
+    script, problem = given
+    document = script["compare"](problem, 2)
+    assert (document["points"], document["good"], document["seeds"]) == (20, 1, 2)
+    tpe = document["methods"]["optuna TPE"]
+    assert tpe is None or len(tpe["evaluations"]) == 2
+    assert {"kopt", "random"} <= set(document["methods"])
+
+
+def test_a_table_of_some_knobs_bounds_the_loop(toy: Any, tmp_path: Path) -> None:
+    """The others stay at their defaults, for the loop as for the others."""
+    script = runpy.run_path(str(SCRIPT))
+    folder = toy.root.kernels / "toy_op_n" / "solutions" / "tuned"
+    rows = [
+        {"settings": s, "us": {f"0000000{i}-toy": 20.0 - s["TILE"] for i in range(4)}}
+        for s in script["settings_of"](folder, ["TILE"])
+    ]
+    assert [row["settings"]["UNROLL"] for row in rows] == [1] * 5
+    table = tmp_path / "table.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    problem = script["problem"](toy.root.path, "toy", "tuned", table, "cpu")
+    assert 1 < script["by_kopt"](problem, 0) <= 5
