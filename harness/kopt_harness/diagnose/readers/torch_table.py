@@ -81,7 +81,9 @@ def _rows(lines: list[str]) -> Iterator[_Row]:
     titles: list[str] = []
     for line in lines:
         if _DASHES.match(line):
-            spans = [match.span() for match in re.finditer(r"-+", line)]
+            drawn = [match.span() for match in re.finditer(r"-+", line)]
+            if drawn != spans:  # another table, whose headings are still to come
+                spans, titles = drawn, []
         elif _is_heading(line) and spans:
             titles = _cells(line, spans)
         elif titles and spans and len(line.strip()) > 0:
