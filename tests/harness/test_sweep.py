@@ -14,7 +14,7 @@ from kopt_harness.sweep import admitted_workers, sweep
 pytestmark = pytest.mark.alone
 
 OPTIONS = MeasureOptions(trials=1, pool=1, blocks_min=2, blocks_max=2, sweep_stress_sets=0)
-SLEEP = "    import time; time.sleep(0.02)\n"
+SLEEP = "    import time; time.sleep(0.1)\n"
 
 
 @pytest.fixture(scope="module")
