@@ -30,7 +30,7 @@ from kopt_harness.replay import replay
 from kopt_harness.root import find_root
 from kopt_harness.schema import Definition, Solution, Workload
 from kopt_harness.setting import Setting
-from kopt_harness.targets import best_target
+from kopt_harness.targets import best_target, runs_on
 from kopt_harness.trials import Replay
 from kopt_harness.watched import WatchedSession
 
@@ -68,7 +68,7 @@ class Run:
         catalog, target = self.setting.catalog, self.setting.target
         for name in catalog.solution_names(definition):
             solution = catalog.solution(definition, name).solution
-            if {target.name, target.kind} & set(solution.spec.target_hardware):
+            if runs_on(solution, target):
                 self._solution(definition, solution)
 
     def _solution(self, definition: Definition, solution: Solution) -> None:

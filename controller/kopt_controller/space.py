@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from kopt_harness.catalog import Catalog
 from kopt_harness.pack import pack, read_tunables
 from kopt_harness.schema import Definition, Solution
-from kopt_harness.targets import Target
+from kopt_harness.targets import Target, runs_on
 from kopt_harness.tunables import Tunable, TunableValue, choose, render
 
 __all__ = ["CatalogSpace", "Family", "Point", "SearchSpace", "locate", "settings_label"]
@@ -87,12 +87,6 @@ class CatalogSpace:
 
     def _folder(self, name: str) -> Any:
         return self._catalog.folder(self._definition) / "solutions" / name
-
-
-def runs_on(solution: Solution, target: Target) -> bool:
-    """Whether its author wrote it for this target, or for all of this kind."""
-    names = {name.lower() for name in solution.spec.target_hardware}
-    return bool(names & {target.name, target.kind}) or any(target.name in n for n in names)
 
 
 def settings_label(settings: Mapping[str, TunableValue], defaults: Mapping[str, Any]) -> str:

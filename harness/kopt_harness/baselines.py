@@ -38,7 +38,7 @@ from kopt_harness.schema import (
 )
 from kopt_harness.session import Session
 from kopt_harness.setting import Setting
-from kopt_harness.targets import Target
+from kopt_harness.targets import Target, runs_on
 from kopt_harness.timings import with_pair
 
 __all__ = [
@@ -141,11 +141,10 @@ def require_usable(solution: Solution, target: Target) -> None:
         UnavailableError: If it is not for the target, or a package that it declares is missing
             or of another version.
     """
-    hardware = solution.spec.target_hardware
-    named = {name.lower() for name in hardware}
-    if target.kind not in named and not any(target.name in name for name in named):
+    if not runs_on(solution, target):
+        hardware = ", ".join(solution.spec.target_hardware)
         raise UnavailableError(
-            f"the baseline {solution.name!r} is for {', '.join(hardware)}, not {target.name!r}",
+            f"the baseline {solution.name!r} is for {hardware}, not {target.name!r}",
             hint=f"choose another target, or --baseline {REFERENCE}",
         )
     if solution.spec.language not in _INTERPRETED:

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from functools import cache
 
 from ..errors import InvalidInputError, NotFoundError, UnavailableError
+from ..schema import Solution
 from .protocol import Figure, Presence, Target
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "get_target",
     "list_targets",
     "require_present",
+    "runs_on",
 ]
 
 _HELPERS = frozenset({"cuda", "protocol"})
@@ -66,6 +68,12 @@ def get_target(name: str) -> Target:
 def best_target() -> Target:
     """The first GPU target that is present, else ``cpu``; never one with a caveat."""
     return next(target for target in list_targets() if target.present().ok)
+
+
+def runs_on(solution: Solution, target: Target) -> bool:
+    """Whether its author wrote it for this target, or for all of this kind."""
+    names = {name.lower() for name in solution.spec.target_hardware}
+    return bool(names & {target.name, target.kind}) or any(target.name in n for n in names)
 
 
 def require_present(target: Target) -> Presence:
