@@ -8,6 +8,9 @@ run but its budget; completed chunks are kept in a journal, so that it goes on w
     python scripts/honest_trials.py --out-dir artifacts/local/honest [--target cpu]
         [--definition gdn_decode ...] [--budget-s 3000] [--resume]
 
+A part of it, so that several run side by side: ``--solution NAME`` and, of the jobs of each
+solution, ``--shard 1/2``.
+
 The last line of standard output is the result as JSON; the table goes before it.
 """
 
@@ -53,10 +56,12 @@ class Job(NamedTuple):
 class Run:
     """What all definitions share."""
 
-    def __init__(self, setting: Setting, ledger: Ledger, budget_s: float) -> None:
+    def __init__(self, setting: Setting, ledger: Ledger, arguments: argparse.Namespace) -> None:
         self.setting = setting
         self.ledger = ledger
-        self.end = time.monotonic() + budget_s
+        self.end = time.monotonic() + arguments.budget_s
+        self.solutions: list[str] | None = arguments.solution
+        self.part, self.parts = (int(word) for word in arguments.shard.split("/"))
         self.rows: list[dict[str, Any]] = []
 
     def is_over(self) -> bool:
@@ -67,6 +72,8 @@ class Run:
         """Every solution of it that the target runs."""
         catalog, target = self.setting.catalog, self.setting.target
         for name in catalog.solution_names(definition):
+            if self.solutions is not None and name not in self.solutions:
+                continue
             solution = catalog.solution(definition, name).solution
             if runs_on(solution, target):
                 self._solution(definition, solution)
@@ -77,7 +84,7 @@ class Run:
         done: list[Replay] = []
         errors: list[str] = []
         missing = []
-        for job in self._jobs(definition):
+        for job in list(self._jobs(definition))[self.part - 1 :: self.parts]:
             if self.is_over():
                 missing.append(job.name)
                 continue
@@ -199,6 +206,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", default=None, help="default: the best one here")
     parser.add_argument("--definition", action="append", default=None, help="default: all")
+    parser.add_argument("--solution", action="append", default=None, help="default: all")
+    parser.add_argument("--shard", default="1/1", help="which part of how many")
     parser.add_argument("--out-dir", type=Path, required=True, help="folder of the journal")
     parser.add_argument("--budget-s", type=float, default=float("inf"))
     parser.add_argument("--resume", action="store_true", help="go on with the journal there")
@@ -212,7 +221,7 @@ def main() -> None:
     heads = ("definition", "solution", "workloads", "trials", "distinct", "false alarms")
     print(*(f"{head:>18}" for head in (*heads, "p upper 95 %", "took")), flush=True)
     with Journal(path) as journal:
-        run = Run(setting, journal.scoped(setting.environment["epoch"]), arguments.budget_s)
+        run = Run(setting, journal.scoped(setting.environment["epoch"]), arguments)
         for definition in chosen or catalog.definitions():
             run.definition(definition)
     whole = {

@@ -100,6 +100,8 @@ def worker_environment(home: Path) -> dict[str, str]:
     environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
     environment.setdefault("PATH", os.defpath)
     environment["HOME"] = str(home)
+    # A sandbox's user is in no list of users; packages that ask for its name read these first.
+    environment["USER"] = environment["LOGNAME"] = "kopt"
     # A private HOME would hide packages that were installed with ``pip install --user``.
     environment["PYTHONUSERBASE"] = site.getuserbase()
     # Importing a built solution must not write into the build cache.

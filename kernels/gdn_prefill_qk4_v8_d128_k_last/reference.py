@@ -26,6 +26,7 @@ import torch
 import torch.nn.functional as F
 
 CHUNK = 64
+PROBES = 4
 
 
 @torch.no_grad()
@@ -92,6 +93,28 @@ def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
     """All sequences with the declared output dtypes; arguments as for ``precise``."""
     output, new_state = precise(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale)
     return output.to(torch.bfloat16), new_state
+
+
+@torch.no_grad()
+def magnitudes(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
+    """What a read measures where a query meets the keys in its state at chance's angle.
+
+    A state does not depend on queries. So each query is replaced by vectors of its length in
+    fixed directions that no key knows of, and the root mean square of what they read is taken.
+
+    Returns:
+        ``output``: (T, H) float64, the 2-norm over V of a row without cancellation.
+    """
+    width = q.shape[-1]
+    length_TQ1 = torch.linalg.vector_norm(q.double(), dim=-1, keepdim=True)
+    signs = torch.Generator().manual_seed(PROBES)
+    square_TH = 0.0
+    for _ in range(PROBES):
+        signs_K = 2.0 * torch.randint(2, (width,), generator=signs).double() - 1.0
+        probe_TQK = length_TQ1 * (signs_K / math.sqrt(width)).to(q.device)
+        read_THV, _ = precise(probe_TQK, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale)
+        square_TH = square_TH + read_THV.double().square().sum(-1)
+    return {"output": (square_TH / PROBES).sqrt()}
 
 
 def _heads(x_nCQK, heads):

@@ -55,10 +55,11 @@ def test_a_right_solution_passes_both(setting, bench, catalog, gdn_decode) -> No
         assert row["official"]["latency_us"] > 0
         assert row["official"]["timer"] in ("cupti", "cuda-events")
         assert row["kopt"]["timer"] == "cupti"
-        # Events see the gaps around a launch as well, some microseconds of them.
-        slack_us = 1.0 if row["official"]["timer"] == "cupti" else 15.0
-        apart_us = abs(row["kopt"]["median_us"] - row["official"]["latency_us"])
-        assert apart_us <= max(0.1 * row["official"]["latency_us"], slack_us)
+        official_us, kopt_us = row["official"]["latency_us"], row["kopt"]["median_us"]
+        # Events also see the host prepare the launch, where the device waits for it.
+        slack_us = 1.0 if row["official"]["timer"] == "cupti" else 150.0
+        assert kopt_us - max(0.1 * kopt_us, 1.0) <= official_us
+        assert official_us <= kopt_us + max(0.1 * kopt_us, slack_us)
 
 
 def test_a_wrong_solution_fails_both(setting, bench, catalog, gdn_decode, make_solution) -> None:

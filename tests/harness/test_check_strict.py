@@ -186,3 +186,63 @@ def test_the_first_of_many_doubtful_pieces_is_named() -> None:
     assert error.first_wrong is not None
     assert error.first_wrong.index == (0, 0, 0)
     assert error.matched_ratio == 0.0
+
+
+def _cancelled(
+    actual: torch.Tensor, expected: torch.Tensor, size: float, share: float = 0.25
+) -> OutputFinding:
+    bound = StrictBound(rel=1e-2, cancelled=share, source="this test")
+    rows = torch.full((expected.shape[0],), size)
+    return strict_output("output", expected, actual, bound, lambda _: rows)
+
+
+def test_a_row_that_cancels_is_measured_against_its_terms() -> None:
+    """What rounding the terms leaves of a row is accepted, and no more than that."""
+    expected = _random(512, 128)
+    size = float(expected.norm(dim=1).mean())
+    expected[7] *= 0.01
+    error = _random(128, seed=1)
+    error *= 0.2e-2 * size / error.norm()
+    off = expected.clone()
+    off[7] += error
+    assert not _compare(expected, off, rel=1e-2).error.ok
+    assert _cancelled(off, expected, size).error.ok
+    assert not _cancelled(off, expected, size, share=0.1).error.ok
+    assert not _cancelled(off, expected, 0.1 * size).error.ok
+    off[7] += error
+    assert not _cancelled(off, expected, size).error.ok
+    zeros = expected.clone()
+    zeros[7] = 0.0
+    assert not _cancelled(zeros, expected, size).error.ok
+
+
+@pytest.mark.parametrize("value", [NAN, INF, 1e3])
+def test_cancellation_excuses_no_rubbish(value: float) -> None:
+    """An element that is not finite, or far off, is wrong in any row, whatever its magnitude."""
+    expected = _random(64, 128)
+    expected[3] *= 0.01
+    off = expected.clone()
+    off[3, 5] = value
+    assert not _cancelled(off, expected, 12.0).error.ok
+    assert not _cancelled(off, expected, NAN).error.ok
+    assert not _cancelled(off, expected, INF).error.ok
+
+
+def test_cancellation_excuses_few_rows() -> None:
+    """Where more rows are off than chance cancels, none of them is excused."""
+    expected = 0.01 * _random(128, 128)
+    off = expected.clone()
+    for rows, accepted in ((4, True), (5, False)):
+        off[:rows] = expected[:rows] + 2e-4
+        assert _cancelled(off, expected, 11.3).error.ok is accepted
+
+
+def test_magnitudes_are_asked_of_rows_in_doubt_alone() -> None:
+    """A right output costs no second computation."""
+
+    def never(_: str) -> torch.Tensor:
+        raise AssertionError("asked")
+
+    expected = _random(16, 128)
+    bound = StrictBound(rel=1e-2, cancelled=0.25, source="this test")
+    assert strict_output("output", expected, expected * 1.001, bound, never).error.ok

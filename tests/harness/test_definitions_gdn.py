@@ -366,6 +366,44 @@ def test_tensor_core_precision_is_accepted_in_prefill(
     assert tiers["strict"].verdict == "pass"
 
 
+def test_a_read_that_cancels_is_judged_by_its_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensor cores on a query at a right angle to the state's one key are not taken for wrong."""
+    operator = _operator(PREFILL)
+    inputs = operator.draw("long-memory", 5, total_seq_len=400, num_seqs=1, len_cu_seqlens=2)
+    inputs["state"] = None
+    inputs["b"] = torch.full_like(inputs["b"], -40.0)
+    inputs["b"][10] = 4.0
+    query, key = inputs["q"].float(), inputs["k"].float()[10]
+    for head in range(key.shape[0]):
+        along = (query[300, head] @ key[head]) / key[head].square().sum()
+        query[300, head] -= 0.98 * along * key[head]
+    inputs["q"] = query.to(torch.bfloat16)
+    expected = operator.precise(inputs)
+    sizes = operator.reference.magnitudes(*inputs.values())["output"]
+    assert (expected["output"][300].norm(dim=-1) < 0.1 * sizes[300]).any()
+    monkeypatch.setattr(operator.solution, "_chunk", _tensor_core_chunk)
+    solved = operator.solve(inputs)
+
+    def verdict(**given: Any) -> str:
+        tiers = compare_all(operator.definition, inputs, expected, solved, kind="stress", **given)
+        return tiers["strict"].verdict
+
+    assert verdict() == "fail"
+    assert verdict(magnitudes={"output": sizes.reshape(-1)}.__getitem__) == "pass"
+
+
+def test_magnitudes_are_what_rows_measure_without_cancellation() -> None:
+    """On ordinary inputs most rows are about as large as their magnitude; signs do not matter."""
+    operator = _operator(PREFILL)
+    inputs = operator.draw("typical", 6, total_seq_len=300, num_seqs=3, len_cu_seqlens=4)
+    sizes = operator.reference.magnitudes(*inputs.values())["output"]
+    ratio = operator.precise(inputs)["output"].double().norm(dim=-1) / sizes
+    assert 0.5 < ratio.median() < 4.0
+    turned = inputs | {"q": -inputs["q"]}
+    again = operator.reference.magnitudes(*turned.values())["output"]
+    assert torch.equal(sizes, again)
+
+
 def _tensor_core_chunk(*operands: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A chunk as tensor cores compute it: the operands of every product are bfloat16."""
     q, k, v, total, beta, state = operands

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 from ..schema import Definition, OutputError, Reason, TensorShape, TierResult
 from .contest import contest_output
-from .strict import strict_output
+from .strict import Magnitudes, strict_output
 from .verdict import OutputFinding, tier_result
 
 __all__ = [
@@ -96,6 +96,7 @@ def compare_all(
     comparator: Comparator | None = None,
     *,
     kind: Literal["contest", "stress"] = "contest",
+    magnitudes: Magnitudes | None = None,
 ) -> dict[Tier, TierResult]:
     """Both tiers of correctness of one call.
 
@@ -106,6 +107,7 @@ def compare_all(
         actual: the candidate's outputs, by name, in the declared form (``check_outputs``).
         comparator: the definition's own rule, where it has one.
         kind: of the input generator; on ``stress`` inputs the contest tier is ``n/a``.
+        magnitudes: of the rows of an output, for bounds that know of cancellation.
 
     Returns:
         The result of each tier.
@@ -115,7 +117,7 @@ def compare_all(
         if comparator is not None:
             return comparator.compare(tier, definition, inputs, expected, actual)
         if tier == "strict":
-            return compare_strict(definition, expected, actual)
+            return compare_strict(definition, expected, actual, magnitudes)
         return compare_contest(definition, expected, actual, strict=strict)
 
     strict = compare("strict") if comparator is None else None
@@ -199,11 +201,15 @@ def _is_within(error: OutputError, atol: float) -> bool:
 
 
 def compare_strict(
-    definition: Definition, expected: Mapping[str, Any], actual: Mapping[str, Any]
+    definition: Definition,
+    expected: Mapping[str, Any],
+    actual: Mapping[str, Any],
+    magnitudes: Magnitudes | None = None,
 ) -> TierResult:
     """The strict rule over all outputs, against the unrounded reference."""
+    bounds = definition.kopt.strict
     findings: list[OutputFinding] = [
-        strict_output(name, expected[name], actual[name], definition.kopt.strict[name])
+        strict_output(name, expected[name], actual[name], bounds[name], magnitudes)
         for name in definition.outputs
     ]
     return tier_result("strict", findings)

@@ -9,6 +9,10 @@ the definition's bound for the output, r a reference row of n elements, x the ca
   hide in a long row;
 * both are widened by ``2**-20`` of the whole output's rms, times ``rel``: what a
   legitimately vanishing row (decayed away, masked) may hold instead of an exact zero;
+* where the terms of a row cancel, rounding them is an error that the row itself is no measure of:
+  with ``cancelled`` in the bound, ``||r||`` is at least that share of the row's magnitude, which
+  the definition's reference computes. It is asked only for rows that are wrong without it, and
+  only where these are at most one in 32: chance cancels few;
 * an infinity in the reference must be met by the same infinity; a NaN in the candidate
   is always wrong, and a NaN in the reference makes the comparison invalid;
 * integers and booleans are equal or wrong, whatever ``rel``.
@@ -21,6 +25,7 @@ float32 and every row in doubt are decided in float64.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,13 +34,19 @@ from ..schema import OutputError, Reason, StrictBound
 from ._blocks import as_rows, blocks, rows_at_once
 from .verdict import OutputFinding, Pair
 
-__all__ = ["strict_output"]
+__all__ = ["Magnitudes", "strict_output"]
+
+Magnitudes = Callable[[str], Any]
+"""By name of an output: (rows,), what a row's 2-norm would be if its terms did not cancel."""
 
 _CAP = 4.0
 """An element may be this many times further off than the row is on average."""
 
 _FLOOR = 2.0**-20
 """Of the output's rms; rows that much smaller count as zero."""
+
+_CANCELLED_ROWS = 32
+"""One row in so many, or one in all, may be excused by cancellation."""
 
 _FLOAT32_SAFE = (1e-12, 1e15)
 """Row norms whose squares, and those of errors 1e-6 as large, are normal float32 numbers."""
@@ -61,6 +72,8 @@ class _Doubt(NamedTuple):
     """Row-major position of the first wrong element."""
     nan_reference: int | None
     """Row-major position of the first NaN of the reference."""
+    rows: Any = None
+    """Rows that hold wrong elements; (wrong rows,) int64."""
 
 
 _NO_DOUBT = _Doubt(0, None, None)
@@ -74,7 +87,13 @@ class _Summary(NamedTuple):
     doubt: _Doubt
 
 
-def strict_output(name: str, expected: Any, actual: Any, bound: StrictBound) -> OutputFinding:
+def strict_output(
+    name: str,
+    expected: Any,
+    actual: Any,
+    bound: StrictBound,
+    magnitudes: Magnitudes | None = None,
+) -> OutputFinding:
     """Apply the strict rule to one output.
 
     Args:
@@ -82,11 +101,14 @@ def strict_output(name: str, expected: Any, actual: Any, bound: StrictBound) -> 
         expected: the reference in float32 or better; an integer output as declared.
         actual: the candidate's output, same shape and device.
         bound: how far a row may be off, relative to itself.
+        magnitudes: of the output's rows, for a bound that knows of cancellation.
 
     Returns:
         Largest absolute error, largest relative error of a row, share of right elements
         and, on failure, the first wrong element.
     """
+    import torch
+
     assert expected.shape == actual.shape, name
     pair = Pair(name, expected, actual)
     if expected.numel() == 0:
@@ -103,7 +125,15 @@ def strict_output(name: str, expected: Any, actual: Any, bound: StrictBound) -> 
         relative = stats.error[seen] / stats.reference[seen]
     doubt = _NO_DOUBT
     if doubtful.any():
-        doubt = _inspect(expected_rows, actual_rows, doubtful, bound.rel, floor)
+        index = torch.from_numpy(doubtful.nonzero()[0]).to(expected.device)
+        doubt = _inspect(expected_rows, actual_rows, index, _Limits(bound.rel, floor))
+    if doubt.wrong and bound.cancelled and magnitudes is not None:
+        few = max(1, expected_rows.shape[0] // _CANCELLED_ROWS)
+        if doubt.rows.numel() <= few:
+            least = (bound.cancelled * magnitudes(name).double().to(expected.device))[doubt.rows]
+            least = least.nan_to_num(0.0, 0.0, 0.0)
+            limits = _Limits(bound.rel, floor, least)
+            doubt = _inspect(expected_rows, actual_rows, doubt.rows, limits)
     max_rel = float(relative.max()) if relative.size else 0.0
     return _finding(pair, bound, _Summary(float(stats.largest.max()), max_rel, doubt))
 
@@ -140,22 +170,35 @@ def _doubtful(stats: _Rows, rel: float, floor: float, width: int) -> Any:
     return ~right
 
 
-def _inspect(expected: Any, actual: Any, doubtful: Any, rel: float, floor: float) -> _Doubt:
-    """Decide doubtful rows element by element, in float64."""
-    width = expected.shape[1]
+class _Limits(NamedTuple):
+    """What a row may be off."""
+
+    rel: float
+    floor: float
+    least: Any = None
+    """Norm that a row has at least, (rows,) float64; None where it is measured as it is."""
+
+
+def _inspect(expected: Any, actual: Any, index: Any, limits: _Limits) -> _Doubt:
+    """Decide the rows of an index element by element, in float64."""
     import torch
 
-    index = torch.from_numpy(doubtful.nonzero()[0]).to(expected.device)
+    width = expected.shape[1]
     wrong, first, nan = 0, None, None
-    for part in index.split(rows_at_once(expected, width)):
+    rows = []
+    step = rows_at_once(expected, width)
+    for start in range(0, index.numel(), step):
+        part = index[start : start + step]
         reference, output = expected[part].double(), actual[part].double()
-        bad = _wrong_elements(reference, output, rel, floor)
+        least = None if limits.least is None else limits.least[start : start + step]
+        bad = _wrong_elements(reference, output, limits._replace(least=least))
         wrong += int(bad.wrong.sum())
+        rows.append(part[bad.wrong.any(1)])
         if first is None:
             first = _position(bad.first, part, width)
         if nan is None:
             nan = _position(reference.isnan(), part, width)
-    return _Doubt(wrong, first, nan)
+    return _Doubt(wrong, first, nan, torch.cat(rows) if rows else index)
 
 
 class _Wrong(NamedTuple):
@@ -167,12 +210,15 @@ class _Wrong(NamedTuple):
     """Those worth naming: over the cap, of another class, or the worst of a bad row."""
 
 
-def _wrong_elements(reference: Any, output: Any, rel: float, floor: float) -> _Wrong:
+def _wrong_elements(reference: Any, output: Any, limits: _Limits) -> _Wrong:
+    rel, floor, least = limits
     finite = reference.isfinite()
     r = reference.where(finite, 0.0)
     error = (output - r).abs_().where(finite, 0.0)
     count = finite.sum(1, keepdim=True).clamp_(min=1)
     norm = r.square().sum(1, keepdim=True).sqrt_()
+    if least is not None:
+        norm = norm.maximum(least[:, None])
     limit = _CAP * (rel * (r.abs() + norm / count.sqrt()) + floor)
     over = ~(error <= limit) | (~finite & (output != reference))
     distance = error.square().sum(1, keepdim=True).sqrt_()

@@ -114,6 +114,9 @@ class StrictBound(Model):
 
     rel: Tolerance
     """Largest relative error of a row (last axis) in the 2-norm; 0 means exact."""
+    cancelled: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """A row in which terms cancel to less than this share of their size is measured against that
+    share: ``magnitudes`` of the reference says what the size is. 0 means never."""
     source: str
     """Where the number comes from: an honest implementation's own error, times what."""
 

@@ -77,6 +77,7 @@ class _Calibration:
         self._rng.seed()
         self._reference_s = math.inf
         self._problems: list[dict[str, str]] = []
+        self._asked: tuple[Mapping[str, Any], Callable[[str], Any]] | None = None
 
     def run(self, generator: str) -> dict[str, Any]:
         first = next(iter(self._pool.generators))
@@ -169,25 +170,27 @@ class _Calibration:
                 detail = f"two input sets have one and the same {name!r}"
                 self._problem("constant-reference", detail)
 
-    def _sampled(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Any, Any]:
+    def _sampled(
+        self, one: Mapping[str, Any], other: Mapping[str, Any]
+    ) -> tuple[Any, Any, dict[str, Any]]:
         """The same random rows of both, of outputs that a timed call has compared by samples."""
         import torch
 
-        expected, actual = dict(one), dict(other)
+        expected, actual, rows = dict(one), dict(other), {}
         for name, tensor in other.items():
             if tensor.nbytes > FULL_COMPARE_BYTES:
                 rows = tensor.numel() // tensor.shape[-1]
                 drawn = torch.randint(rows, (SAMPLED_ROWS,), generator=self._rng)
-                picked = drawn.to(tensor.device)
+                rows[name] = picked = drawn.to(tensor.device)
                 expected[name] = one[name].view(rows, -1)[picked]
                 actual[name] = tensor.view(rows, -1)[picked]
-        return expected, actual
+        return expected, actual, rows
 
     def _verdicts(self, given: Given, outputs: Mapping[str, Any], kind: str) -> dict[str, str]:
         """Both tiers; where only strict applies, a wrong row of a sample already decides."""
         if kind == "stress" and self._comparator is None:
-            sample = self._sampled(given.expected, outputs)
-            tiers = self._tiers(given.inputs, *sample, kind)
+            expected, actual, rows = self._sampled(given.expected, outputs)
+            tiers = self._tiers(given.inputs, expected, actual, kind, rows)
             if tiers["strict"] != "pass":
                 return tiers
         return self._tiers(given.inputs, given.expected, outputs, kind)
@@ -236,9 +239,25 @@ class _Calibration:
         return None if value == other else other
 
     def _tiers(
-        self, inputs: Mapping[str, Any], expected: Any, actual: Any, kind: Any
+        self,
+        inputs: Mapping[str, Any],
+        expected: Any,
+        actual: Any,
+        kind: Any,
+        rows: Mapping[str, Any] | None = None,
     ) -> dict[str, str]:
-        tiers = compare_all(self._definition, inputs, expected, actual, self._comparator, kind=kind)
+        if self._asked is None or self._asked[0] is not inputs:
+            self._asked = (inputs, self._pool.magnitudes(inputs))
+        magnitudes, picked = self._asked[1], rows or {}
+        tiers = compare_all(
+            self._definition,
+            inputs,
+            expected,
+            actual,
+            self._comparator,
+            kind=kind,
+            magnitudes=lambda name: magnitudes(name)[picked.get(name, slice(None))],
+        )
         return {name: tier.verdict for name, tier in tiers.items()}
 
     def _problem(self, code: str, detail: str) -> None:

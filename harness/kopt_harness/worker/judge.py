@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +267,11 @@ class Judge:
     def _compare(
         self, chosen: InputSet, expected: dict[str, Any], *, full: bool
     ) -> dict[Any, TierResult]:
-        def compare(expected: dict[str, Any], actual: dict[str, Any]) -> dict[Any, TierResult]:
+        magnitudes = self._pool.magnitudes(chosen.values)
+
+        def compare(
+            expected: dict[str, Any], actual: dict[str, Any], rows: Mapping[str, Any]
+        ) -> dict[Any, TierResult]:
             return compare_all(
                 self._definition,
                 chosen.values,
@@ -274,6 +279,7 @@ class Judge:
                 actual,
                 comparator=self._comparator,
                 kind=chosen.kind,
+                magnitudes=lambda name: magnitudes(name)[rows.get(name, slice(None))],
             )
 
         def failed(tiers: dict[Any, TierResult]) -> bool:
@@ -281,11 +287,11 @@ class Judge:
 
         actual = {name: self._tensor(name) for name in self._definition.outputs}
         if full or self._comparator is not None:
-            return compare(expected, actual)
+            return compare(expected, actual, {})
         tiers = compare(*self._sample(expected, actual))
         if failed(tiers):
             # Compared as a whole, the wrong element is named by its place in the output.
-            whole = compare(expected, actual)
+            whole = compare(expected, actual, {})
             return whole if failed(whole) else tiers
         return tiers
 
@@ -335,16 +341,18 @@ class Judge:
 
     def _sample(
         self, expected: dict[str, Any], actual: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Random rows of large outputs, and which ones."""
+        chosen = {}
         for name, tensor in actual.items():
             if tensor.numel() * tensor.dtype.itemsize <= FULL_COMPARE_BYTES:
                 continue
             rows = tensor.numel() // tensor.shape[-1]
             drawn = torch.randint(rows, (SAMPLED_ROWS,), generator=self._row_rng)
-            picked = drawn.to(tensor.device)
+            chosen[name] = picked = drawn.to(tensor.device)
             actual = actual | {name: tensor.view(rows, -1)[picked]}
             expected = expected | {name: expected[name].view(rows, -1)[picked]}
-        return expected, actual
+        return expected, actual, chosen
 
     def _changed_inputs(self, values: dict[str, Any], *, full: bool) -> list[str]:
         static = () if full else self._definition.kopt.static_inputs

@@ -10,8 +10,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -57,6 +58,12 @@ class Pool:
         self._definition = definition
         self._reference = _need(folder, "reference")
         self._inputs = _need(folder, "inputs")
+        cancelled = [name for name, bound in definition.kopt.strict.items() if bound.cancelled]
+        if cancelled and not hasattr(self._reference, "magnitudes"):
+            raise InvalidInputError(
+                f"{folder / 'reference.py'} has no magnitudes()",
+                hint=f"the strict bound of {cancelled[0]!r} has 'cancelled', which needs it",
+            )
         self._rng = torch.Generator(device=device)
         secret = int.from_bytes(os.urandom(8), "little") >> 1
         self._rng.manual_seed(secret if seed is None else seed)
@@ -111,6 +118,23 @@ class Pool:
         chosen = self.sets[number]
         change(chosen.values, self.expected(number), self._axes, self._rng)
         return True
+
+    def magnitudes(self, values: Mapping[str, Any]) -> Callable[[str], Any]:
+        """What the rows of an output would measure if their terms did not cancel.
+
+        Args:
+            values: every input in call order, as the outputs in question were computed from.
+
+        Returns:
+            (rows,) by name of an output; computed once, at the first question.
+        """
+
+        @cache
+        def computed() -> dict[str, Any]:
+            found = self._reference.magnitudes(*values.values())
+            return {name: tensor.reshape(-1) for name, tensor in found.items()}
+
+        return lambda name: computed()[name]
 
     def expected(self, number: int) -> dict[str, Any]:
         """High-precision outputs for a set, computed once."""
