@@ -3,34 +3,47 @@
 Run it on a machine that has nothing else to do, and put its Markdown into docs/measurement.md:
 
     python scripts/aa.py --target cpu --blocks-max 128 --slowdown 5 --json aa-cpu.json
-    python scripts/aa.py --target h200 --workload all --comparisons 30 --budget-s 60
+    python scripts/aa.py --target h200 --workload all --comparisons 30 --budget-s 60 \
+        --blocks-max 3 --calls-per-slot 2
 
 It is ``kopt calibrate --timing`` with a budget of its own, for any number of solutions of a
 definition one after the other; it stores the noise floor as that does. What is complete is
-kept in artifacts/local/calibrations and not measured again. Without ``--slowdown`` nothing is
+kept in artifacts/local/calibrations and not measured again. Such journals, of one machine or of
+several, are evaluated anywhere, without measuring:
+
+    python scripts/aa.py --target h200 --workload all --blocks-max 3 --calls-per-slot 2 \\
+        --filled 3 --recorded FIRST.jsonl --recorded SECOND.jsonl
+
+Without ``--slowdown`` nothing is
 slowed: GPU solutions cannot be.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import platform
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from kopt_harness.calibrate_timing import FILLED, calibrate_timing
 from kopt_harness.catalog import Catalog
 from kopt_harness.journal import Journal
+from kopt_harness.ledger import DictLedger
 from kopt_harness.noise import store_floor
 from kopt_harness.options import MeasureOptions
 from kopt_harness.root import find_root
 from kopt_harness.schema import Solution
 from kopt_harness.setting import Setting
-from kopt_harness.targets import best_target
+from kopt_harness.targets import best_target, get_target
 from kopt_harness.timing_report import Decisions, TimingCalibration
+
+ENVIRONMENT = "environment"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,9 +60,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--slowdown", type=float, action="append", help="per cent of extra work")
     found.add_argument("--slow-comparisons", type=int, default=20, help="live, of each slowdown")
     found.add_argument("--blocks-max", type=int, default=None, help="of a workload")
+    found.add_argument("--blocks-min", type=int, default=None, help="before the first look")
+    found.add_argument("--calls-per-slot", type=int, default=None, help="default: the target's")
     found.add_argument("--filled", type=int, default=FILLED, help="least blocks of a recording")
     found.add_argument("--budget-s", type=float, default=None, help="of one comparison")
     found.add_argument("--root", type=Path, default=None)
+    found.add_argument("--recorded", type=Path, action="append", help="journals to evaluate")
     found.add_argument("--json", type=Path, default=None, help="where the documents go")
     return found
 
@@ -71,8 +87,11 @@ def run(setting: Setting, solution: Solution, arguments: argparse.Namespace) -> 
     options = setting.options
     parts = [setting.target.name, str(setting.environment["epoch"]), solution.sha256[:12]]
     parts.append(f"{setting.blocks_min}-{options.blocks_max}-{options.budget_s:g}")
+    parts.append(str(setting.calls_per_slot))
     place = catalog.root.local / "calibrations" / f"aa-{'-'.join(parts)}.jsonl"
     with Journal(place) as journal:
+        if journal.get(ENVIRONMENT) is None:
+            journal.put(ENVIRONMENT, setting.environment)
         found = calibrate_timing(
             setting,
             solution,
@@ -87,6 +106,46 @@ def run(setting: Setting, solution: Solution, arguments: argparse.Namespace) -> 
         )
     store_floor(catalog.root, found.floor)
     return found
+
+
+def evaluate(setting: Setting, solution: Solution, arguments: argparse.Namespace) -> Any:
+    """The complete comparisons of journals, one after the other, as one calibration."""
+    catalog = setting.catalog
+    definition = catalog.resolve(solution.definition)
+    workloads = catalog.select(definition, arguments.workload or ["rep"])
+    ledger, number, environment = DictLedger(), 0, {}
+    for path in arguments.recorded:
+        units: dict[str, dict[str, Any]] = defaultdict(dict)
+        for line in _lines(path):
+            unit = json.loads(line)
+            if unit["key"] == ENVIRONMENT:
+                environment = unit["value"]
+            elif unit["key"].startswith("aa/"):
+                scope = "/".join(unit["key"].split("/")[:3])
+                units[scope][unit["key"].removeprefix(f"{scope}/")] = unit["value"]
+        for scope, values in units.items():
+            if "wall" in values and len(values) > len(workloads) * arguments.filled:
+                name = f"{scope.rpartition('/')[0]}/{number}"
+                for key, value in values.items():
+                    ledger.put(f"{name}/{key}", value)
+                number += 1
+    if number == 0:
+        raise SystemExit("no comparison in these journals is complete")
+    found = calibrate_timing(
+        setting,
+        solution,
+        workloads,
+        ledger,
+        comparisons=number,
+        resamples=arguments.resamples,
+        filled=arguments.filled,
+    )
+    return found.model_copy(update={"environment": environment})
+
+
+def _lines(path: Path) -> list[str]:
+    raw = path.read_bytes()
+    return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode().splitlines()
 
 
 def markdown(found: TimingCalibration) -> str:
@@ -142,24 +201,36 @@ def _machine(found: TimingCalibration) -> str:
     return f"{device}, Python {platform.python_version()}, torch {packages.get('torch', '-')}"
 
 
+def show(found: list[TimingCalibration], arguments: argparse.Namespace) -> None:
+    """To standard output and, where wanted, into a file."""
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps([each.document() for each in found], indent=1) + "\n")
+    print("\n".join(markdown(each) for each in found))
+
+
 def main() -> int:
     """Runs all solutions and prints their sections."""
     arguments = parser().parse_args()
     catalog = Catalog(find_root(arguments.root))
     definition = catalog.resolve(arguments.definition)
-    given = {"blocks_max": arguments.blocks_max, "budget_s": arguments.budget_s}
+    names = ("blocks_min", "blocks_max", "calls_per_slot", "budget_s")
+    given = {name: getattr(arguments, name) for name in names}
     options = MeasureOptions.model_validate({k: v for k, v in given.items() if v is not None})
-    setting = Setting.here(catalog, arguments.target or best_target().name, options)
+    target = arguments.target or best_target().name
     solutions = [catalog.solution(definition, name).solution for name in arguments.solution or ()]
-    incumbent = catalog.incumbent(definition, setting.target.name)
+    incumbent = catalog.incumbent(definition, target)
     if not solutions and incumbent is not None:
         solutions.append(incumbent)
+    if arguments.recorded:
+        # Nothing is measured: the target need not be here.
+        setting = Setting(catalog, get_target(target), options)
+        show([evaluate(setting, solution, arguments) for solution in solutions], arguments)
+        return 0
+    setting = Setting.here(catalog, target, options)
     if os.getloadavg()[0] > 1:
         print(f"note: the load of this machine is {os.getloadavg()[0]:.1f} already", flush=True)
     found = [run(setting, solution, arguments) for solution in solutions]
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps([each.document() for each in found], indent=1) + "\n")
-    print("\n".join(markdown(each) for each in found))
+    show(found, arguments)
     return 0 if found else 2
 
 

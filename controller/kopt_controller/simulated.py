@@ -252,7 +252,8 @@ class SimulatedHarness:
         levels = [block_levels(each) for each in blocks]
         interval = interval_of(levels, CONFIDENCE)
         slower = [test.adjusted_p for test in regressions(levels, MARGIN)]
-        beside = secondary(levels, [_regime(workload) for workload in workloads])
+        regimes = [_regime(workload) for workload in workloads]
+        beside = secondary(levels, regimes, [tuple(w.axes.items()) for w in workloads])
         rows = tuple(map(_row, workloads, blocks, slower))
         return Comparison(
             a=_ref(a),
@@ -266,14 +267,7 @@ class SimulatedHarness:
             decision=decide(interval, MARGIN),
             a_mean_us=_mean(row.a_median_us for row in rows),
             b_mean_us=_mean(row.b_median_us for row in rows),
-            secondary=SecondaryRatios(
-                median=beside.median_ratio,
-                p95=beside.p95_ratio,
-                worst=beside.worst_ratio,
-                regimes=dict(beside.regimes),
-                worst_regime=beside.worst_regime,
-                worst_regime_ratio=beside.worst_regime_ratio,
-            ),
+            secondary=SecondaryRatios(**beside.fields()),
             workloads=rows,
         )
 

@@ -298,7 +298,7 @@ def conclude_comparison(pair: Pair, workloads: Sequence[Workload], look: int) ->
         ratio, ci, decision = found.interval.ratio, found.interval[1:3], found.decision
         reason = "" if decision != "ambiguous" else _why_open(found.interval)
         reason = "; ".join(filter(None, [reason, *pair.skipped.values()]))
-        beside = _secondary(pair, levels)
+        beside = _secondary(pair, levels, workloads)
         tests = pair.rule.regressions(list(levels.values()))
         slower = {uuid: t.adjusted_p for uuid, t in zip(levels, tests, strict=True)}
     else:
@@ -353,18 +353,16 @@ def _why_open(interval: RatioInterval) -> str:
     return "the interval straddles the margin"
 
 
-def _secondary(pair: Pair, levels: dict[str, Levels]) -> SecondaryRatios:
+def _secondary(
+    pair: Pair, levels: dict[str, Levels], workloads: Sequence[Workload]
+) -> SecondaryRatios:
     catalog = pair.setting.catalog
     regimes = catalog.regimes(catalog.resolve(pair.a.definition))
-    found = secondary(list(levels.values()), [regimes[uuid] for uuid in levels])
-    return SecondaryRatios(
-        median=found.median_ratio,
-        p95=found.p95_ratio,
-        worst=found.worst_ratio,
-        regimes=dict(found.regimes),
-        worst_regime=found.worst_regime,
-        worst_regime_ratio=found.worst_regime_ratio,
-    )
+    timed = [w for w in workloads if w.uuid in levels]
+    shapes = [tuple(sorted(w.axes.items())) for w in timed]
+    names = [regimes[w.uuid] for w in timed]
+    found = secondary([levels[w.uuid] for w in timed], names, shapes)
+    return SecondaryRatios(**found.fields())
 
 
 def _row(pair: Pair, workload: Workload, p_slower: float | None) -> WorkloadComparison:

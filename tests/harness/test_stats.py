@@ -525,13 +525,26 @@ def test_figures_beside_the_mean() -> None:
     ratios[0] = 0.1
     made = [levels(*[(100, 100 * r)] * 2) for r in ratios[:-1]]
     made.append(levels(*[(1000, 1000 * ratios[-1])] * 2))
-    found = secondary(made, ["small"] * 19 + ["large"])
+    found = secondary(made, ["small"] * 19 + ["large"], list(range(20)))
     assert found.median_ratio == pytest.approx(0.595)
     assert found.p95_ratio == pytest.approx(ratios[-1])
     assert found.worst_ratio == pytest.approx(ratios[-1])
     assert found.regimes["large"] == pytest.approx(ratios[-1])
     assert found.regimes["small"] == pytest.approx(np.mean(ratios[:-1]))
     assert (found.worst_regime, found.worst_regime_ratio) == ("large", found.regimes["large"])
+
+
+def test_the_worst_of_equal_workloads_is_not_the_noise_of_one() -> None:
+    """Workloads of one shape have one ratio; a shape that is slower keeps its own."""
+    rng = np.random.default_rng(3)
+    made = [of_logs(list(row)) for row in rng.normal(0, 0.03, (54, 3))]
+    apart = secondary(made, ["all"] * 54, range(54))
+    alike = secondary(made, ["all"] * 54, [n % 2 for n in range(54)])
+    assert apart.p95_ratio > 1.02 > alike.p95_ratio
+    assert apart.regimes == alike.regimes
+    slow = [of_logs([0.1, 0.1]) for _ in range(4)]
+    found = secondary(made[:50] + slow, ["all"] * 54, [0] * 50 + [1] * 4)
+    assert found.p95_ratio == found.worst_ratio == pytest.approx(math.exp(0.1), rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ procedure finds one or more in at most 5 % of sweeps, whatever their dependence.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,11 @@ class Regression(NamedTuple):
 
 
 class Secondary(NamedTuple):
-    """Figures beside the ratio of means; below 1, B is faster."""
+    """Figures beside the ratio of means; below 1, B is faster.
+
+    Workloads of one shape differ in their inputs alone: the ratio of each is the geometric mean
+    over all of them. Else the worst of many equal ones would be the noise of one.
+    """
 
     median_ratio: float
     """Median over workloads of B / A."""
@@ -59,6 +63,17 @@ class Secondary(NamedTuple):
     def worst_regime_ratio(self) -> float:
         """Its ratio."""
         return self.regimes[self.worst_regime]
+
+    def fields(self) -> dict[str, Any]:
+        """As ``schema.SecondaryRatios`` calls them."""
+        return {
+            "median": self.median_ratio,
+            "p95": self.p95_ratio,
+            "worst": self.worst_ratio,
+            "regimes": dict(self.regimes),
+            "worst_regime": self.worst_regime,
+            "worst_regime_ratio": self.worst_regime_ratio,
+        }
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -94,15 +109,21 @@ def regressions(workloads: Sequence[Levels], margin: float) -> list[Regression]:
     ]
 
 
-def secondary(workloads: Sequence[Levels], regimes: Sequence[str]) -> Secondary:
+def secondary(
+    workloads: Sequence[Levels], regimes: Sequence[str], shapes: Sequence[Hashable]
+) -> Secondary:
     """Figures beside the ratio of means.
 
     Args:
         workloads: at least two blocks of each.
         regimes: name of each workload's.
+        shapes: of each workload; equal ones are pooled.
     """
     evidence = [evidence_of(levels) for levels in workloads]
-    ratios = np.array([math.exp(each.log_ratio) for each in evidence])
+    alike: dict[Hashable, list[float]] = {}
+    for each, shape in zip(evidence, shapes, strict=True):
+        alike.setdefault(shape, []).append(each.log_ratio)
+    ratios = np.exp([float(np.mean(alike[shape])) for shape in shapes])
     sums: dict[str, list[float]] = {name: [0.0, 0.0] for name in regimes}
     for each, name in zip(evidence, regimes, strict=True):
         sums[name][0] += each.level_ns * math.exp(-each.log_ratio / 2)

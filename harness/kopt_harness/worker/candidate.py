@@ -140,6 +140,7 @@ class Candidate:
             cache=request["cache"],
             torch_device=self._device.torch_device,
             l2_bytes=request["l2_bytes"],
+            buffer=self._device.flush_buffer,
         )
 
     def _own_call(self) -> Sample:

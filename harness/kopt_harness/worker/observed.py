@@ -64,6 +64,7 @@ class _Observed(Candidate):
             cache=request["cache"],
             torch_device=self._device.torch_device,
             l2_bytes=request["l2_bytes"],
+            buffer=self._device.flush_buffer,
         )
         bracket = get_external(self._profiler).bracket()
         return ObservedTimer(base, bracket, self._device.synchronize)

@@ -48,8 +48,17 @@ def timer_names() -> tuple[str, ...]:
     return tuple(sorted(n for n in names if not n.startswith("_") and n not in _HELPERS))
 
 
-def make_timer(name: str, *, cache: str, torch_device: str, l2_bytes: int | None) -> Timer:
+def make_timer(
+    name: str, *, cache: str, torch_device: str, l2_bytes: int | None, buffer: Any = None
+) -> Timer:
     """A timer of this process.
+
+    Args:
+        name: of its file.
+        cache: state that a call begins in.
+        torch_device: where calls run.
+        l2_bytes: size of the cache, where it is known.
+        buffer: (bytes,) uint8 on a GPU that flushes write to; None lets the timer allocate one.
 
     Raises:
         NotFoundError: no file here is called ``name``.
@@ -58,5 +67,6 @@ def make_timer(name: str, *, cache: str, torch_device: str, l2_bytes: int | None
     if name not in timer_names():
         raise NotFoundError(f"no timer {name!r}", hint=f"one of {', '.join(timer_names())}")
     module = importlib.import_module(f"{__name__}.{name}")
-    timer: Timer = module.create(cache=cache, torch_device=torch_device, l2_bytes=l2_bytes)
+    given = {} if buffer is None else {"buffer": buffer}
+    timer: Timer = module.create(cache=cache, torch_device=torch_device, l2_bytes=l2_bytes, **given)
     return timer

@@ -10,15 +10,26 @@ L2 is reset before it (measured 2026-11-29).
 
 from __future__ import annotations
 
+from typing import Any
+
 from kopt_harness.errors import InfraError, UnavailableError
 
 __all__ = ["L2Flush"]
 
 
 class L2Flush:
-    """Flushes the L2 of the current device."""
+    """Flushes the L2 of the current device.
 
-    def __init__(self, cache: str, torch_device: str, l2_bytes: int | None) -> None:
+    Args:
+        cache: state that a call begins in.
+        torch_device: the GPU.
+        l2_bytes: size of the cache, where it is known to be more than the driver says.
+        buffer: (bytes,) uint8 to write to; None allocates one.
+    """
+
+    def __init__(
+        self, cache: str, torch_device: str, l2_bytes: int | None, buffer: Any = None
+    ) -> None:
         if torch_device == "cpu":
             raise UnavailableError("this timer needs a GPU", hint="use the cpu timer")
         import torch
@@ -34,7 +45,11 @@ class L2Flush:
         properties = torch.cuda.get_device_properties(torch_device)
         size = max(int(properties.L2_cache_size), int(l2_bytes or 0))
         self.nbytes = 0 if cache == "warm" else 2 * size
-        self._write = torch.zeros(self.nbytes, dtype=torch.uint8, device=torch_device).zero_
+        if buffer is None:
+            buffer = torch.empty(self.nbytes, dtype=torch.uint8, device=torch_device)
+        if buffer.numel() < self.nbytes:
+            raise InfraError(f"a flush writes {self.nbytes} bytes, its buffer has {buffer.numel()}")
+        self._write = buffer[: self.nbytes].zero_
         clean_bytes = 4 * self.nbytes if cache == "cold-clean" else 0
         clean = torch.zeros(clean_bytes // 4, dtype=torch.float32, device=torch_device)
         self._read = clean.sum if clean_bytes else None

@@ -207,6 +207,8 @@ def _import_cupti() -> Any:
         ) from error
 
 
-def create(*, cache: str, torch_device: str, l2_bytes: int | None) -> CuptiTimer:
+def create(
+    *, cache: str, torch_device: str, l2_bytes: int | None, buffer: Any = None
+) -> CuptiTimer:
     """A timer for any cache state."""
-    return CuptiTimer(L2Flush(cache, torch_device, l2_bytes))
+    return CuptiTimer(L2Flush(cache, torch_device, l2_bytes, buffer))

@@ -61,6 +61,8 @@ def sees_too_little(ns: int, idle_ns: int) -> bool:
     return idle_ns - ns > max(IDLE_SLACK_NS, ns // 2)
 
 
-def create(*, cache: str, torch_device: str, l2_bytes: int | None) -> EventTimer:
+def create(
+    *, cache: str, torch_device: str, l2_bytes: int | None, buffer: Any = None
+) -> EventTimer:
     """A timer for any cache state."""
-    return EventTimer(L2Flush(cache, torch_device, l2_bytes))
+    return EventTimer(L2Flush(cache, torch_device, l2_bytes, buffer))

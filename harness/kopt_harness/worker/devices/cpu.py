@@ -24,6 +24,7 @@ class CpuDevice:
     """Tensors are views of the mapping; each is a storage of its own."""
 
     torch_device = "cpu"
+    flush_buffer: Any = None
 
     def __init__(self) -> None:
         self._map: mmap.mmap | None = None

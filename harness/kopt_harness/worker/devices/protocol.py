@@ -13,6 +13,9 @@ class Device(Protocol):
 
     torch_device: str
     """Name for PyTorch."""
+    flush_buffer: Any
+    """(bytes,) uint8 that all candidates' flushes write to, once attached; None where the judge
+    flushes."""
 
     def create(self, arena: Arena, fd: int) -> dict[str, Any]:
         """The judge's side: allocates the arena; returns what ``attach`` needs, as JSON."""
