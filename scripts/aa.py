@@ -3,16 +3,18 @@
 Run it on a machine that has nothing else to do, and put its Markdown into docs/measurement.md:
 
     python scripts/aa.py --target cpu --blocks-max 128 --slowdown 5 --json aa-cpu.json
-    python scripts/aa.py --target h200 --workload all --comparisons 30 --budget-s 60 \
-        --blocks-max 3 --calls-per-slot 2
+    python scripts/aa.py --target h200 --workload all --comparisons 30
 
 It is ``kopt calibrate --timing`` with a budget of its own, for any number of solutions of a
 definition one after the other; it stores the noise floor as that does. What is complete is
 kept in artifacts/local/calibrations and not measured again. Such journals, of one machine or of
 several, are evaluated anywhere, without measuring:
 
-    python scripts/aa.py --target h200 --workload all --blocks-max 3 --calls-per-slot 2 \\
-        --filled 3 --recorded FIRST.jsonl --recorded SECOND.jsonl
+    python scripts/aa.py --target h200 --workload all --blocks-min 3 --blocks-max 3 --no-rounds
+        --calls-per-slot 2 --filled 3 --recorded FIRST.jsonl.gz --recorded SECOND.jsonl.gz
+
+and with ``--as-rounds 16`` also as comparisons of so many rounds, each of which is a block of one
+of the recorded pairs of processes.
 
 Without ``--slowdown`` nothing is
 slowed: GPU solutions cannot be.
@@ -25,12 +27,17 @@ import gzip
 import json
 import os
 import platform
+import statistics
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+from kopt_harness.bench.detection import failure_rate_upper
+from kopt_harness.bench.resample import detectable_effect, redraw
+from kopt_harness.bench.sequence import Rule
+from kopt_harness.bench.stats import block_levels
 from kopt_harness.calibrate_timing import FILLED, calibrate_timing
 from kopt_harness.catalog import Catalog
 from kopt_harness.journal import Journal
@@ -38,7 +45,7 @@ from kopt_harness.ledger import DictLedger
 from kopt_harness.noise import store_floor
 from kopt_harness.options import MeasureOptions
 from kopt_harness.root import find_root
-from kopt_harness.schema import Solution
+from kopt_harness.schema import PairedBlock, Solution
 from kopt_harness.setting import Setting
 from kopt_harness.targets import best_target, get_target
 from kopt_harness.timing_report import Decisions, TimingCalibration
@@ -62,6 +69,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--blocks-max", type=int, default=None, help="of a workload")
     found.add_argument("--blocks-min", type=int, default=None, help="before the first look")
     found.add_argument("--calls-per-slot", type=int, default=None, help="default: the target's")
+    found.add_argument("--rounds", action=argparse.BooleanOptionalAction, default=None)
+    found.add_argument("--as-rounds", type=int, default=None, help="rounds, of what is recorded")
     found.add_argument("--filled", type=int, default=FILLED, help="least blocks of a recording")
     found.add_argument("--budget-s", type=float, default=None, help="of one comparison")
     found.add_argument("--root", type=Path, default=None)
@@ -143,6 +152,38 @@ def evaluate(setting: Setting, solution: Solution, arguments: argparse.Namespace
     return found.model_copy(update={"environment": environment})
 
 
+def as_rounds(setting: Setting, solution: Solution, arguments: argparse.Namespace) -> str:
+    """What recorded pairs of processes would have said as rounds of comparisons."""
+    definition = setting.catalog.resolve(solution.definition)
+    workloads = setting.catalog.select(definition, arguments.workload or ["rep"])
+    found: dict[tuple[Path, str], dict[str, list[PairedBlock]]] = {}
+    for path in arguments.recorded:
+        for line in _lines(path):
+            unit = json.loads(line)
+            parts = unit["key"].split("/")
+            if parts[0] == "aa" and parts[3] == "block" and "a_ns" in unit["value"]:
+                fields = {name: unit["value"][name] for name in ("a_ns", "b_ns", "order")}
+                blocks = found.setdefault((path, parts[2]), {}).setdefault(parts[5], [])
+                blocks.append(PairedBlock(**fields))
+    whole = [
+        tuple(block_levels(each[workload.uuid]) for workload in workloads)
+        for each in found.values()
+        if all(len(each.get(w.uuid, ())) >= arguments.filled for w in workloads)
+    ]
+    count = arguments.as_rounds
+    rule = Rule(count, count, setting.options.confidence, 0.0, rounds=True)
+    drawn = redraw(whole, rule, arguments.resamples)
+    decisions = Counter(each.ended.look.decision for each in drawn)
+    width = statistics.median(each.half_width for each in drawn)
+    effect = detectable_effect(whole, rule, min(arguments.resamples, 1000))
+    upper = failure_rate_upper(len(drawn), decisions["faster"])
+    return (
+        f"{len(drawn)} comparisons of {count} rounds, drawn out of {len(whole)} pairs of "
+        f"processes, margin 0: {dict(decisions)}; false 'faster' below {upper:.2%} (95 %); half "
+        f"width {width:.2%}; found in 95 of 100: {_effect(effect)}"
+    )
+
+
 def _lines(path: Path) -> list[str]:
     raw = path.read_bytes()
     return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode().splitlines()
@@ -213,7 +254,7 @@ def main() -> int:
     arguments = parser().parse_args()
     catalog = Catalog(find_root(arguments.root))
     definition = catalog.resolve(arguments.definition)
-    names = ("blocks_min", "blocks_max", "calls_per_slot", "budget_s")
+    names = ("blocks_min", "blocks_max", "calls_per_slot", "budget_s", "rounds")
     given = {name: getattr(arguments, name) for name in names}
     options = MeasureOptions.model_validate({k: v for k, v in given.items() if v is not None})
     target = arguments.target or best_target().name
@@ -225,6 +266,8 @@ def main() -> int:
         # Nothing is measured: the target need not be here.
         setting = Setting(catalog, get_target(target), options)
         show([evaluate(setting, solution, arguments) for solution in solutions], arguments)
+        if arguments.as_rounds:
+            print("\n".join(as_rounds(setting, each, arguments) for each in solutions))
         return 0
     setting = Setting.here(catalog, target, options)
     if os.getloadavg()[0] > 1:

@@ -186,8 +186,9 @@ def _conclude(
     options = setting.options
     timed = [w for w in workloads if all(w.uuid in each.blocks for each in live)]
     recorded = [tuple(each.blocks[w.uuid] for w in timed) for each in live]
-    steady = steadied(recorded)
-    rule = Rule(setting.blocks_min, options.blocks_max, options.confidence, 0.0)
+    # Rounds are drawn out of all recordings: how these differ is in what is drawn.
+    steady = recorded if setting.rounds else steadied(recorded)
+    rule = Rule(setting.blocks_min, options.blocks_max, options.confidence, 0.0, setting.rounds)
     names = setting.catalog.regimes(setting.catalog.resolve(solution.definition))
     regimes: dict[str, list[int]] = {}
     for place, workload in enumerate(timed):
@@ -223,7 +224,7 @@ def _noise_floor(
     regimes: Sequence[str],
 ) -> NoiseFloor:
     """Of comparisons that were drawn with a margin of zero, and so have all their blocks."""
-    spread = process_spread(recorded)
+    spread = process_spread(recorded, rounds=setting.rounds)
     seen = _floor([each.log_ratio for each in drawn])
     return NoiseFloor(
         key=NoiseKey.of(setting, setting.catalog.resolve(solution.definition)),

@@ -7,6 +7,12 @@ solutions alike. Each block is one ledger unit: it is taken whole or not at all.
 ``blocks_min`` blocks of every workload the data is looked at; while the interval still
 straddles a boundary, the workloads that add most to its variance get further blocks, and once
 B is faster those on which it may be slower. ``bench.sequence`` decides all of this.
+
+On a GPU blocks are taken in *rounds*: the n-th block of every workload comes from two processes
+that were started for it, now the one first and now the other. A process keeps for its life where
+its code and its tables lie, and with it several per cent of a short kernel's time; blocks of one
+pair of processes agree on that, whatever the solutions. So a round, not a block, is what says
+something new, and the interval is that of the rounds.
 """
 
 from __future__ import annotations
@@ -16,17 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kopt_harness.bench.regressions import ERROR, secondary
 from kopt_harness.bench.sequence import Rule, next_order
-from kopt_harness.bench.stats import (
-    MIN_FREEDOM,
-    Levels,
-    RatioInterval,
-    block_levels,
-    interval_of,
-)
+from kopt_harness.conclusion import conclude_comparison, open_workloads
 from kopt_harness.conditions import disturbance, own_processes, read_conditions
-from kopt_harness.evaluate import build, refusal, solution_ref
+from kopt_harness.evaluate import build, refusal
 from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
 from kopt_harness.noise import Margin, recorded_margin
@@ -35,15 +34,12 @@ from kopt_harness.schema import (
     BlockOrder,
     BuildResult,
     Comparison,
-    ComparisonDecision,
     Flag,
     PairedBlock,
     Reason,
-    SecondaryRatios,
     Solution,
     Verdict,
     Workload,
-    WorkloadComparison,
 )
 from kopt_harness.session import Session
 from kopt_harness.setting import Setting
@@ -93,6 +89,9 @@ class Pair:
     """Whether the first block of each workload ends with calls of B back to back: some ten
     milliseconds, too many for every workload of a sweep."""
     _warm: set[tuple[str, str]] = field(default_factory=set)
+    _round: int = 0
+    _opened: int = 0
+    """Round that the processes were started for."""
     _margin: Margin | None = None
 
     @classmethod
@@ -129,7 +128,9 @@ class Pair:
     def rule(self) -> Rule:
         """By which it is decided."""
         setting, options = self.setting, self.setting.options
-        return Rule(setting.blocks_min, options.blocks_max, options.confidence, self.margin.value)
+        margin = self.margin.value
+        rule = Rule(setting.blocks_min, options.blocks_max, options.confidence, margin)
+        return rule._replace(rounds=setting.rounds)
 
     @property
     def flags(self) -> dict[str, Flag]:
@@ -145,6 +146,25 @@ class Pair:
                 if flag.code in ONCE or 2 * times > len(self.blocks.get(uuid, ())):
                     found[flag.code] = flag
         return found
+
+    def begin_round(self, number: int) -> None:
+        """Blocks that are measured from here on come from processes of this round."""
+        if self.setting.rounds:
+            self._round = number
+
+    def _start_round(self) -> None:
+        """Ends the processes of another round, and starts those of this one."""
+        if self._round == self._opened:
+            return
+        order = (self.a, self.b) if self._round % 2 == 0 else (self.b, self.a)
+        for each in order:
+            self.session.discard(each.sha256)
+        self._warm = {key for key in self._warm if key[1] == "moved"}
+        self._opened = self._round
+        for each in order:
+            self.session.start(each, self.built[each.sha256].path)
+        for each in order:
+            self.session.open(each, self.built[each.sha256].path)
 
     def measure(self, workload: Workload, count: int) -> None:
         """Brings a workload to ``count`` blocks, from the ledger where it has them."""
@@ -189,6 +209,7 @@ class Pair:
         """Measures one block; a fault of a solution is the record."""
         current = self.a
         try:
+            self._start_round()
             self.session.bind(workload)
             calls = TimedCalls(self.setting, self.session, workload)
             for current in (self.a, self.b):
@@ -237,14 +258,15 @@ class Pair:
         """Checked calls, so that compilation for new shapes is not timed.
 
         Returns:
-            Wall time of the last of them in nanoseconds; 0 where it has been called before.
+            Wall time of the last of them in nanoseconds; 0 where it has been called before, in
+            this round or in another one.
         """
         if (workload.uuid, solution.sha256) in self._warm:
             return 0
         self.session.open(solution, self.built[solution.sha256].path)
         number = self.session.sets(next(iter(self.session.generators)), 1)[0]
         wall_ns = 0
-        for _ in range(2):
+        for _ in range(2 if self._round == 0 else 1):
             outcome = self.session.call(
                 solution.sha256, number, phase="check", timed=False, full=False
             )
@@ -252,7 +274,7 @@ class Pair:
             if wall_ns <= self.setting.options.timed_call_s * 1e9:
                 break
         self._warm.add((workload.uuid, solution.sha256))
-        return wall_ns
+        return wall_ns if self._round == 0 else 0
 
 
 def compare_pair(
@@ -268,131 +290,19 @@ def compare_pair(
     look = 0
     with device_lease(pair.setting.device_id):
         while True:
-            for position, workload in enumerate(workloads):
-                pair.measure(workload, wanted[workload.uuid])
-                if pair.failure is not None:
-                    return conclude_comparison(pair, workloads, look + 1)
-                if progress is not None:
-                    progress(workload, position)
+            most = max(wanted.values(), default=0)
+            for count in range(1, most + 1) if pair.setting.rounds else (most,):
+                pair.begin_round(count - 1)
+                for position, workload in enumerate(workloads):
+                    pair.measure(workload, min(count, wanted[workload.uuid]))
+                    if pair.failure is not None:
+                        return conclude_comparison(pair, workloads, look + 1)
+                    if progress is not None:
+                        progress(workload, position)
             look += 1
             comparison = conclude_comparison(pair, workloads, look)
-            open_ = _open(pair, workloads, comparison.decision)
+            open_ = open_workloads(pair, workloads, comparison.decision)
             if not open_ or time.monotonic() - started > options.budget_s:
                 return comparison
             for uuid in open_:
                 wanted[uuid] = pair.rule.grown(wanted[uuid])
-
-
-def conclude_comparison(pair: Pair, workloads: Sequence[Workload], look: int) -> Comparison:
-    """The decision from recorded blocks alone; the same blocks give the same one."""
-    options = pair.setting.options
-    decision: ComparisonDecision = "ambiguous"
-    ratio, ci, reason, beside = None, None, "", None
-    levels = _levels(pair, workloads)
-    slower: dict[str, float] = {}
-    if pair.failure is not None:
-        name = pair.a.name if pair.failure.sha256 == pair.a.sha256 else pair.b.name
-        reason = f"{name}: {pair.failure.verdict.value}: {pair.failure.reason.detail}"
-    elif levels and all(len(each) >= 2 for each in levels.values()):
-        found = pair.rule.look(list(levels.values()), look)
-        ratio, ci, decision = found.interval.ratio, found.interval[1:3], found.decision
-        reason = "" if decision != "ambiguous" else _why_open(found.interval)
-        reason = "; ".join(filter(None, [reason, *pair.skipped.values()]))
-        beside = _secondary(pair, levels, workloads)
-        tests = pair.rule.regressions(list(levels.values()))
-        slower = {uuid: t.adjusted_p for uuid, t in zip(levels, tests, strict=True)}
-    else:
-        reason = "; ".join(pair.skipped.values()) or "fewer than two blocks of a workload"
-    rows = [_row(pair, workload, slower.get(workload.uuid)) for workload in workloads]
-    return Comparison(
-        a=solution_ref(pair.a),
-        b=solution_ref(pair.b),
-        target=pair.setting.target.name,
-        epoch=str(pair.setting.environment["epoch"]),
-        ratio=ratio,
-        ci=ci,
-        confidence=options.confidence,
-        margin=pair.margin.value,
-        margin_source=pair.margin.source,
-        decision=decision,
-        reason=reason,
-        a_mean_us=_mean(rows, "a_median_us"),
-        b_mean_us=_mean(rows, "b_median_us"),
-        looks=look,
-        secondary=beside,
-        workloads=tuple(rows),
-    )
-
-
-def _levels(pair: Pair, workloads: Sequence[Workload]) -> dict[str, Levels]:
-    """Of the workloads that are not skipped, by uuid."""
-    return {
-        w.uuid: block_levels(pair.blocks.get(w.uuid, ()))
-        for w in workloads
-        if w.uuid not in pair.skipped
-    }
-
-
-def _open(pair: Pair, workloads: Sequence[Workload], decision: ComparisonDecision) -> list[str]:
-    """The workloads that are to have more blocks; none where the comparison is at its end."""
-    levels = _levels(pair, workloads)
-    if not levels or any(len(each) < 2 for each in levels.values()):
-        return []
-    uuids, found = list(levels), list(levels.values())
-    chosen: list[int] = []
-    if decision == "ambiguous":
-        chosen = pair.rule.uncertain(found)
-    elif decision == "faster":
-        chosen = pair.rule.suspicious(found)
-    return [uuids[position] for position in chosen]
-
-
-def _why_open(interval: RatioInterval) -> str:
-    if interval.freedom < MIN_FREEDOM:
-        return f"too few blocks: {interval.freedom:.1f} degrees of freedom of {MIN_FREEDOM:g}"
-    return "the interval straddles the margin"
-
-
-def _secondary(
-    pair: Pair, levels: dict[str, Levels], workloads: Sequence[Workload]
-) -> SecondaryRatios:
-    catalog = pair.setting.catalog
-    regimes = catalog.regimes(catalog.resolve(pair.a.definition))
-    timed = [w for w in workloads if w.uuid in levels]
-    shapes = [tuple(sorted(w.axes.items())) for w in timed]
-    names = [regimes[w.uuid] for w in timed]
-    found = secondary([levels[w.uuid] for w in timed], names, shapes)
-    return SecondaryRatios(**found.fields())
-
-
-def _row(pair: Pair, workload: Workload, p_slower: float | None) -> WorkloadComparison:
-    blocks = pair.blocks.get(workload.uuid, [])
-    if len(blocks) < 2:
-        nothing: dict[str, Any] = {"a_median_us": None, "b_median_us": None, "ratio": None}
-        return WorkloadComparison(
-            uuid=workload.uuid, axes=workload.axes, ci=None, n=len(blocks), **nothing
-        )
-    interval = interval_of([block_levels(blocks)], pair.setting.options.confidence)
-    a_ns = sorted(ns for block in blocks for ns in block.a_ns)
-    b_ns = sorted(ns for block in blocks for ns in block.b_ns)
-    return WorkloadComparison(
-        uuid=workload.uuid,
-        axes=workload.axes,
-        a_median_us=_median_us(a_ns),
-        b_median_us=_median_us(b_ns),
-        ratio=interval.ratio,
-        ci=(interval.lo, interval.hi),
-        n=len(blocks),
-        p_slower=p_slower,
-        slower=p_slower is not None and p_slower < ERROR,
-    )
-
-
-def _median_us(ordered_ns: Sequence[int]) -> float:
-    middle = len(ordered_ns) // 2
-    return (ordered_ns[middle] + ordered_ns[~middle]) / 2e3
-
-
-def _mean(rows: Sequence[WorkloadComparison], name: str) -> float | None:
-    values = [getattr(row, name) for row in rows]
-    return sum(values) / len(values) if values and None not in values else None

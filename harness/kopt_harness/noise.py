@@ -45,6 +45,8 @@ class NoiseKey(Model):
     timer: str
     cache: str
     calls_per_slot: int
+    rounds: bool = False
+    """Whether blocks come from processes of their own."""
 
     @classmethod
     def of(cls, setting: Setting, definition: Definition) -> NoiseKey:
@@ -56,11 +58,13 @@ class NoiseKey(Model):
             timer=setting.timer,
             cache=setting.options.cache,
             calls_per_slot=setting.calls_per_slot,
+            rounds=setting.rounds,
         )
 
     def path(self, root: Root) -> Path:
         """Where the floor is kept."""
-        name = f"{self.target}-{self.epoch}-{self.timer}-{self.cache}-{self.calls_per_slot}.json"
+        parts = [self.target, self.epoch, self.timer, self.cache, str(self.calls_per_slot)]
+        name = "-".join([*parts, *["rounds"] * self.rounds]) + ".json"
         return root.local / "noise" / self.definition / name
 
 

@@ -31,10 +31,12 @@ class MeasureOptions(Model):
     calls_per_slot: int | None = Field(default=None, ge=1)
     """Timed calls in each of the four slots of an ABBA block; null: the target kind's own."""
     blocks_min: int | None = Field(default=None, ge=2)
-    """Blocks of each workload before a decision. Null: 3; in a sweep of many workloads on a CPU,
-    where a block takes long and the workloads bear each other out, 2."""
+    """Blocks of each workload before a decision. Null: 3, in rounds 6; in a sweep of many
+    workloads on a CPU, where a block takes long and the workloads bear each other out, 2."""
     blocks_max: int = Field(default=16, ge=2)
     """Blocks of one workload at most."""
+    rounds: bool | None = None
+    """Whether blocks come in rounds, each from processes of its own; null: on a GPU."""
     confidence: float = Field(default=0.99, gt=0.5, lt=1)
     """Of the interval of the ratio, over all looks at the data: of two solutions that are
     equal, one is called faster in half of 1 % of comparisons at most."""

@@ -23,6 +23,8 @@ __all__ = ["Setting"]
 
 _PACKAGES = ("torch", "triton", "apache-tvm-ffi", "nvidia-cutlass-dsl", "cupti-python", "numpy")
 _BLOCKS_MIN = 3
+_ROUNDS_MIN = 6
+"""Rounds are the only independent samples of a comparison; five degrees of freedom."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -61,7 +63,14 @@ class Setting:
     @property
     def blocks_min(self) -> int:
         """Blocks of each workload before the data is looked at."""
-        return self.options.blocks_min or _BLOCKS_MIN
+        least = _ROUNDS_MIN if self.rounds else _BLOCKS_MIN
+        return self.options.blocks_min or min(least, self.options.blocks_max)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the n-th blocks of all workloads come from processes of their own."""
+        chosen = self.options.rounds
+        return self.target.rounds if chosen is None else chosen
 
     @property
     def device_id(self) -> str:
@@ -89,7 +98,7 @@ class Setting:
         """By what an answer of a definition is judged here, resolved: for the result."""
         options = self.options.model_dump(mode="json")
         chosen = {"timer": self.timer, "calls_per_slot": self.calls_per_slot}
-        chosen["blocks_min"] = self.blocks_min
+        chosen |= {"blocks_min": self.blocks_min, "rounds": self.rounds}
         return {
             "contest": definition.kopt.contest.model_dump(mode="json"),
             "strict": {

@@ -171,7 +171,7 @@ def _visit(pair: Pair, workloads: Sequence[Workload], progress: Progress | None)
             if verdicts.count(Verdict.CRASH) + verdicts.count(Verdict.TIMEOUT) >= MAX_DEATHS:
                 break
             if set(verdicts) == {Verdict.PASS} and pair.failure is None:
-                pair.measure(workload, setting.blocks_min)
+                pair.measure(workload, 1 if setting.rounds else setting.blocks_min)
     isolation = in_force(pair.ledger, candidate, pair.session)
     evaluation = conclude(setting, candidate, results, isolation=isolation)
     return with_pair(evaluation, pair)

@@ -386,3 +386,54 @@ def test_a_margin_that_nobody_gave_stays_that_of_the_run(
     fresh = run(recorded_blocks(fast, slow, workloads, OPTIONS.blocks_max, make))
     assert (fresh.margin, fresh.margin_source) == (0.005, "noise-floor")
     assert fresh.decision == "faster"
+
+
+MODES = """
+    import time; time.sleep(MODE)
+"""
+
+
+def test_rounds_come_from_processes_of_their_own(
+    catalog, gdn_decode, workloads, make_solution, honest
+) -> None:
+    """What a process does to all of its calls differs by round, and is the same in a round."""
+    options = OPTIONS.model_copy(update={"rounds": True, "blocks_min": 4, "blocks_max": 4})
+    setting = Setting.here(catalog, "cpu", options)
+    head = "import os\nMODE = 0.01 * (os.urandom(1)[0] % 8)\n"
+    one, other = (make_solution(head + honest + MODES, name=n) for n in ("one", "other"))
+    ledger = DictLedger()
+    with Session(setting, gdn_decode, workloads) as session:
+        found = compare_pair(Pair.of(setting, session, ledger, one, other), workloads)
+    assert found.processes == 4
+    levels: dict[str, list[list[int]]] = {w.uuid: [] for w in workloads}
+    for key in ledger.completed():
+        if "/block/" in f"/{key}":
+            block = ledger.get(key)
+            levels[key.split("/")[-2]].append([min(block["a_ns"]), min(block["b_ns"])])
+    small, large = (levels[w.uuid] for w in workloads)
+    assert len(small) == len(large) == 4
+    modes = [[round(ns / 1e7) for ns in pair] for pair in small]
+    assert len({tuple(pair) for pair in modes}) > 1
+    for a, b in zip(small, large, strict=True):
+        for ns, same in zip(a, b, strict=True):
+            assert abs(ns - same) < 1e7
+
+
+def test_blocks_of_one_process_are_no_rounds(
+    catalog, gdn_decode, workloads, make_solution, honest
+) -> None:
+    """Without rounds a solution has one process, whose mode is in all of its blocks."""
+    setting = Setting.here(catalog, "cpu", OPTIONS)
+    head = "import os\nMODE = 0.02 * (os.urandom(1)[0] % 8)\n"
+    one, other = (make_solution(head + honest + MODES, name=n) for n in ("one", "other"))
+    ledger = DictLedger()
+    with Session(setting, gdn_decode, workloads[:1]) as session:
+        pair = Pair.of(setting, session, ledger, one, other)
+        found = compare_pair(pair, workloads[:1])
+        pair.begin_round(1)
+        pair.measure(workloads[0], found.workloads[0].n + 1)
+    assert found.processes == 1
+    blocks = [ledger.get(k) for k in ledger.completed() if "/block/" in f"/{k}"]
+    for name in ("a_ns", "b_ns"):
+        fastest = [min(block[name]) for block in blocks]
+        assert max(fastest) - min(fastest) < 2e7

@@ -14,6 +14,7 @@ from kopt_harness.bench.sequence import Rule, next_order, run_sequence
 from kopt_harness.bench.stats import (
     FEW_BLOCKS_FACTOR,
     MIN_FREEDOM,
+    TRIM,
     RatioInterval,
     block_levels,
     decide,
@@ -600,3 +601,38 @@ def test_there_is_no_quantile_outside_of_probabilities(probability: float) -> No
         student_quantile(probability, 3)
     with pytest.raises(ValueError, match="degrees of freedom"):
         student_tail(1.0, 0)
+
+
+def test_what_all_workloads_of_a_round_share_is_in_the_interval() -> None:
+    """Where processes differ by 2 % an interval of rounds errs rarely, one of blocks often."""
+    rng = np.random.default_rng(21)
+    wrong = {True: 0, False: 0}
+    for _ in range(200):
+        process = rng.normal(0, 0.02, 6)
+        made = [of_logs(list(process + rng.normal(0, 0.01, 6))) for _ in range(20)]
+        for rounds in wrong:
+            found = student_interval(made, 0.99, rounds=rounds)
+            wrong[rounds] += not found.lo <= 1 <= found.hi
+    assert wrong[True] <= 7
+    assert wrong[False] > 60
+
+
+def test_rounds_that_share_nothing_cost_little() -> None:
+    """Where processes are alike the interval is that of as many blocks, with fewer freedoms."""
+    rng = np.random.default_rng(22)
+    made = [of_logs(list(rng.normal(0, 0.01, 16))) for _ in range(20)]
+    plain = interval_of(made, 0.99)
+    found = interval_of(made, 0.99, rounds=True)
+    assert plain.freedom > found.freedom == 15 - 2 * (16 // TRIM)
+    assert plain.hi - plain.lo <= found.hi - found.lo < 2 * (plain.hi - plain.lo)
+
+
+def test_a_bootstrap_of_rounds_keeps_workloads_together() -> None:
+    """Twenty workloads that move together are no better known than one."""
+    logs = [0.03, -0.02, 0.01, 0.04, -0.03, 0.02]
+    one = interval_of([of_logs(logs)], 0.99, rounds=True)
+    many = interval_of([of_logs(logs)] * 20, 0.99, rounds=True)
+    assert many.lo == pytest.approx(one.lo, rel=2e-2)
+    assert many.hi == pytest.approx(one.hi, rel=2e-2)
+    apart = interval_of([of_logs(logs)] * 20, 0.99)
+    assert apart.hi - apart.lo < 0.5 * (many.hi - many.lo)

@@ -142,3 +142,28 @@ def test_hopeless_noise_has_no_detectable_effect() -> None:
     wild = [tuple(NoiseModel(noise=0.0, skew=3.0).levels(rng, blocks=4)) for _ in range(3)]
     assert detectable_effect(wild, RULE, 20) is None
     assert student_interval(wild[0], 0.9).hi > 2
+
+
+def test_drawn_rounds_are_the_same_for_every_workload() -> None:
+    """A round is one recorded block of all workloads, whichever of the two is B."""
+    made = recordings(5, blocks=3, spread=0.05)
+    drawn = draw(made, 40, np.random.default_rng(4), rounds=True)
+    known = {}
+    for which, recording in enumerate(made):
+        for place in range(3):
+            for step in (1, -1):
+                key = tuple(float(x) for levels in recording for x in levels[place][::step])
+                known[key] = (which, place, step)
+    found = {
+        known[tuple(float(x) for levels in drawn for x in levels[place])] for place in range(40)
+    }
+    assert len({which for which, _, _ in found}) == 5
+    assert {step for _, _, step in found} == {1, -1}
+
+
+def test_rounds_keep_processes_from_deciding() -> None:
+    """Processes that differ by 2 % decide no more often than their share, without any margin."""
+    made = recordings(40, blocks=3, spread=0.02)
+    few = Rule(6, 6, 0.99, 0.0, rounds=True)
+    drawn = redraw(made, few, 300)
+    assert sum(each.ended.look.decision != "ambiguous" for each in drawn) <= 9

@@ -55,9 +55,11 @@ class Drawn(NamedTuple):
     """Log ratio of the mean latencies of each group of workloads."""
 
 
-def process_spread(recordings: Sequence[Recording]) -> float:
+def process_spread(recordings: Sequence[Recording], *, rounds: bool = False) -> float:
     """Standard deviation between recordings of the log ratio that their blocks do not explain."""
-    found = [summarise([evidence_of(levels) for levels in each]) for each in recordings]
+    found = [
+        summarise([evidence_of(levels) for levels in each], rounds=rounds) for each in recordings
+    ]
     seen = float(np.mean([each.log_ratio**2 for each in found]))
     explained = float(np.mean([each.variance / each.inflation for each in found]))
     return math.sqrt(max(0.0, seen - explained))
@@ -76,8 +78,20 @@ def steadied(recordings: Sequence[Recording]) -> list[Recording]:
     ]
 
 
-def draw(recordings: Sequence[Recording], blocks: int, rng: np.random.Generator) -> Recording:
-    """One comparison with so many blocks of each workload."""
+def draw(
+    recordings: Sequence[Recording],
+    blocks: int,
+    rng: np.random.Generator,
+    *,
+    rounds: bool = False,
+) -> Recording:
+    """One comparison with so many blocks of each workload.
+
+    With ``rounds`` each block is one of any recording, the same for every workload, and it is
+    drawn for each which of the two is B: what a round says does not depend on those before it.
+    """
+    if rounds:
+        return _drawn_rounds(recordings, blocks, rng)
     chosen = recordings[int(rng.integers(len(recordings)))]
     step = 1 if rng.random() < 0.5 else -1
     drawn = []
@@ -86,6 +100,20 @@ def draw(recordings: Sequence[Recording], blocks: int, rng: np.random.Generator)
         places = (starts[:, None] + np.arange(RUN)).ravel()[:blocks] % len(levels)
         drawn.append(levels[places][:, ::step])
     return tuple(drawn)
+
+
+def _drawn_rounds(
+    recordings: Sequence[Recording], blocks: int, rng: np.random.Generator
+) -> Recording:
+    counts = [min(len(levels) for levels in each) for each in recordings]
+    picked = []
+    for _ in range(blocks):
+        which = int(rng.integers(len(recordings)))
+        picked.append((which, int(rng.integers(counts[which])), 1 if rng.random() < 0.5 else -1))
+    return tuple(
+        np.array([recordings[which][w][place][::step] for which, place, step in picked])
+        for w in range(len(recordings[0]))
+    )
 
 
 def redraw(
@@ -106,7 +134,10 @@ def redraw(
         seed: equal seeds draw equal comparisons.
     """
     rng = np.random.default_rng(seed)
-    return [_ended(draw(recordings, rule.blocks_max, rng), rule, groups) for _ in range(count)]
+    return [
+        _ended(draw(recordings, rule.blocks_max, rng, rounds=rule.rounds), rule, groups)
+        for _ in range(count)
+    ]
 
 
 def power(
@@ -116,7 +147,7 @@ def power(
     rng = np.random.default_rng(seed)
     found = 0
     for _ in range(count):
-        drawn = draw(recordings, rule.blocks_max, rng)
+        drawn = draw(recordings, rule.blocks_max, rng, rounds=rule.rounds)
         scaled = [levels * np.array([1.0, 1.0 + effect]) for levels in drawn]
         found += _run(scaled, rule, quick=True).look.decision == "slower"
     return found / count

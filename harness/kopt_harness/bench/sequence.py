@@ -68,6 +68,8 @@ class Rule(NamedTuple):
     blocks_max: int
     confidence: float
     margin: float
+    rounds: bool = False
+    """Whether the n-th blocks of all workloads have something in common."""
 
     @property
     def planned(self) -> int:
@@ -91,12 +93,12 @@ class Rule(NamedTuple):
 
     def _look(
         self,
-        interval_by: Callable[[Sequence[Levels], float], RatioInterval],
+        interval_by: Callable[..., RatioInterval],
         workloads: Sequence[Levels],
         number: int,
     ) -> Look:
         confidence = look_confidence(self.confidence, number, self.planned)
-        interval = interval_by(workloads, confidence)
+        interval = interval_by(workloads, confidence, rounds=self.rounds)
         return Look(number, confidence, interval, decide(interval, self.margin))
 
     def uncertain(self, workloads: Sequence[Levels]) -> list[int]:
@@ -172,5 +174,5 @@ def run_sequence(rule: Rule, workloads: int, take: Take, *, quick: bool = False)
         open_ = rule.uncertain(levels) if look.decision == "ambiguous" else []
         if not open_:
             return Ended(look if quick else rule.look(levels, number), tuple(counts))
-        for position in open_:
+        for position in range(workloads) if rule.rounds else open_:
             counts[position] = rule.grown(counts[position])

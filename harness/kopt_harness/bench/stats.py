@@ -27,6 +27,12 @@ workloads together are autocorrelated, both are widened by sqrt((1 + r) / (1 - r
 above what is seen by as much again, but no more than its standard error. A correlation of 0.3
 is met by that; one of 0.6 is not to be seen in a dozen blocks, and multiplies the error.
 
+*Rounds.* Where the n-th blocks of all workloads come from one pair of processes, what a process
+does to times is in all of them. Then the log ratio of each round, over all workloads with their
+shares, is one value, and both intervals are those of the rounds: Student's with as many degrees
+of freedom as there are rounds less one, never narrower than from the workloads' variances; and
+the bootstrap draws rounds, the same for every workload.
+
 *Decision.* Where shares and numbers of blocks allow less than ``MIN_FREEDOM`` degrees of
 freedom, nothing within ``FEW_BLOCKS_FACTOR`` is decided: solutions that run in one of two
 modes, block by block, agree on a difference in three blocks of one workload in 1 of 64
@@ -159,8 +165,13 @@ def evidence_of(levels: Levels) -> Evidence:
     return Evidence(level, values, count - 1 - 2 * cut)
 
 
-def summarise(evidence: Sequence[Evidence]) -> Summary:
-    """The log of the ratio of mean latencies, and how well it is known."""
+def summarise(evidence: Sequence[Evidence], *, rounds: bool = False) -> Summary:
+    """The log of the ratio of mean latencies, and how well it is known.
+
+    Args:
+        evidence: of each workload.
+        rounds: whether the n-th blocks of all workloads have something in common.
+    """
     level = np.array([each.level_ns for each in evidence])
     half = np.array([each.log_ratio for each in evidence]) / 2
     a_ns, b_ns = level * np.exp(-half), level * np.exp(half)
@@ -170,10 +181,15 @@ def summarise(evidence: Sequence[Evidence]) -> Summary:
     found = shares**2 * np.array([each.variance for each in evidence])
     inflation = _inflation(evidence, shares**2 / counts)
     allowed = _freedom(shares**2 / counts, freedoms)
+    freedom = min(_freedom(found, freedoms), allowed)
+    variance = float(found.sum())
+    if rounds:
+        variance = max(variance, _of_rounds(evidence, shares))
+        freedom = allowed = min(allowed, float(freedoms.min()))
     return Summary(
         log_ratio=math.log(b_ns.sum() / a_ns.sum()),
-        variance=float(found.sum()) * inflation,
-        freedom=min(_freedom(found, freedoms), allowed),
+        variance=variance * inflation,
+        freedom=freedom,
         allowed=allowed,
         inflation=inflation,
         shares=tuple(shares.tolist()),
@@ -193,11 +209,13 @@ def ratio_interval(workloads: Sequence[Sequence[PairedBlock]], confidence: float
     return interval_of([block_levels(blocks) for blocks in workloads], confidence)
 
 
-def interval_of(workloads: Sequence[Levels], confidence: float) -> RatioInterval:
-    """``ratio_interval`` of levels."""
+def interval_of(
+    workloads: Sequence[Levels], confidence: float, *, rounds: bool = False
+) -> RatioInterval:
+    """``ratio_interval`` of levels; with ``rounds``, of blocks that were taken in rounds."""
     evidence = _all_evidence(workloads)
-    summary = summarise(evidence)
-    down, up = _bootstrap(evidence, np.random.default_rng(_seed(workloads)))
+    summary = summarise(evidence, rounds=rounds)
+    down, up = _bootstrap(evidence, np.random.default_rng(_seed(workloads)), rounds=rounds)
     # What the quantile of a normal distribution would be, were the bootstrap's its spread.
     unit = math.sqrt(summary.inflation) / normal_quantile(1 - _BOOTSTRAP_TAIL)
     least = math.sqrt(summary.variance)
@@ -210,9 +228,11 @@ def interval_of(workloads: Sequence[Levels], confidence: float) -> RatioInterval
     )
 
 
-def student_interval(workloads: Sequence[Levels], confidence: float) -> RatioInterval:
+def student_interval(
+    workloads: Sequence[Levels], confidence: float, *, rounds: bool = False
+) -> RatioInterval:
     """Student's interval alone: never wider than ``interval_of``, and a hundred times cheaper."""
-    summary = summarise(_all_evidence(workloads))
+    summary = summarise(_all_evidence(workloads), rounds=rounds)
     half = student_quantile((1 + confidence) / 2, summary.freedom) * math.sqrt(summary.variance)
     return RatioInterval(
         math.exp(summary.log_ratio),
@@ -312,13 +332,25 @@ def _neighbours(values: _Array) -> float:
     return float(residual[1:] @ residual[:-1])
 
 
-def _bootstrap(evidence: Sequence[Evidence], rng: np.random.Generator) -> tuple[float, float]:
+def _of_rounds(evidence: Sequence[Evidence], shares: _Array) -> float:
+    """Variance of the mean over rounds of what each says of all workloads together."""
+    count = min(len(each.values) for each in evidence)
+    values = np.array([each.values[:count] for each in evidence])
+    return float((shares @ values).var(ddof=1)) / count
+
+
+def _bootstrap(
+    evidence: Sequence[Evidence], rng: np.random.Generator, *, rounds: bool
+) -> tuple[float, float]:
     """How far the log ratio's 5 % quantile lies below it, and its 95 % quantile above."""
     a_ns, b_ns = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
     a_0, b_0 = 0.0, 0.0
+    least = min(len(each.values) for each in evidence)
+    drawn = rng.integers(0, least, size=(RESAMPLES, least - 1))
     for each in evidence:
         count = len(each.values)
-        drawn = rng.integers(0, count, size=(RESAMPLES, count - 1))
+        if not rounds:
+            drawn = rng.integers(0, count, size=(RESAMPLES, count - 1))
         half = each.values[drawn].mean(axis=1) / 2
         a_ns += each.level_ns * np.exp(-half)
         b_ns += each.level_ns * np.exp(half)

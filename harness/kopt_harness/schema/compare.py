@@ -80,6 +80,8 @@ class Comparison(Model):
     b_mean_us: float | None = None
     looks: int = 1
     """How often the data was looked at; ``ci`` has the confidence of the last look."""
+    processes: int = 1
+    """Pairs of processes that were timed, one after the other."""
     secondary: SecondaryRatios | None = None
     """Null where the comparison has no ratio."""
     workloads: tuple[WorkloadComparison, ...] = ()

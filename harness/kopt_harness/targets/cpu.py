@@ -26,6 +26,7 @@ class CpuTarget:
     timer: str = "cpu"
     calls_per_slot: int = 1
     """Flushing and comparing take tens of milliseconds a call."""
+    rounds: bool = False
     description: str = "the processor of this machine"
     caveat: str = ""
     copy_gbps: Figure | None = None

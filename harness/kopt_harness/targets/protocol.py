@@ -65,6 +65,11 @@ class Target(Protocol):
         ...
 
     @property
+    def rounds(self) -> bool:
+        """Whether a process's own effect on times is such that comparisons need several."""
+        ...
+
+    @property
     def description(self) -> str:
         """One phrase for a listing."""
         ...

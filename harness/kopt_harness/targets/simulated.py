@@ -24,6 +24,7 @@ class SimulatedTarget:
     arch: str | None = "sim_1"
     timer: str = "simulated"
     calls_per_slot: int = 2
+    rounds: bool = False
     description: str = "a simulated GPU without hardware, for tests of the harness"
     caveat: str = "the device is simulated: its times are computed, not measured"
     copy_gbps: Figure | None = _COPY

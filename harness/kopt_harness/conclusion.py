@@ -1,0 +1,149 @@
+"""What recorded blocks say of a pair: the decision, and the figures beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kopt_harness.bench.regressions import ERROR, secondary
+from kopt_harness.bench.stats import (
+    MIN_FREEDOM,
+    Levels,
+    RatioInterval,
+    block_levels,
+    interval_of,
+)
+from kopt_harness.evaluate import solution_ref
+from kopt_harness.schema import (
+    Comparison,
+    ComparisonDecision,
+    SecondaryRatios,
+    Workload,
+    WorkloadComparison,
+)
+
+if TYPE_CHECKING:
+    from kopt_harness.compare import Pair
+
+__all__ = ["conclude_comparison", "open_workloads"]
+
+
+def conclude_comparison(pair: Pair, workloads: Sequence[Workload], look: int) -> Comparison:
+    """The decision from recorded blocks alone; the same blocks give the same one."""
+    options = pair.setting.options
+    decision: ComparisonDecision = "ambiguous"
+    ratio, ci, reason, beside = None, None, "", None
+    levels = _levels(pair, workloads)
+    slower: dict[str, float] = {}
+    if pair.failure is not None:
+        name = pair.a.name if pair.failure.sha256 == pair.a.sha256 else pair.b.name
+        reason = f"{name}: {pair.failure.verdict.value}: {pair.failure.reason.detail}"
+    elif levels and all(len(each) >= 2 for each in levels.values()):
+        found = pair.rule.look(list(levels.values()), look)
+        ratio, ci, decision = found.interval.ratio, found.interval[1:3], found.decision
+        reason = "" if decision != "ambiguous" else _why_open(found.interval)
+        reason = "; ".join(filter(None, [reason, *pair.skipped.values()]))
+        beside = _secondary(pair, levels, workloads)
+        tests = pair.rule.regressions(list(levels.values()))
+        slower = {uuid: t.adjusted_p for uuid, t in zip(levels, tests, strict=True)}
+    else:
+        reason = "; ".join(pair.skipped.values()) or "fewer than two blocks of a workload"
+    rows = [_row(pair, workload, slower.get(workload.uuid)) for workload in workloads]
+    return Comparison(
+        a=solution_ref(pair.a),
+        b=solution_ref(pair.b),
+        target=pair.setting.target.name,
+        epoch=str(pair.setting.environment["epoch"]),
+        ratio=ratio,
+        ci=ci,
+        confidence=options.confidence,
+        margin=pair.margin.value,
+        margin_source=pair.margin.source,
+        decision=decision,
+        reason=reason,
+        a_mean_us=_mean(rows, "a_median_us"),
+        b_mean_us=_mean(rows, "b_median_us"),
+        looks=look,
+        processes=max(map(len, pair.blocks.values()), default=1) if pair.rule.rounds else 1,
+        secondary=beside,
+        workloads=tuple(rows),
+    )
+
+
+def _levels(pair: Pair, workloads: Sequence[Workload]) -> dict[str, Levels]:
+    """Of the workloads that are not skipped, by uuid."""
+    return {
+        w.uuid: block_levels(pair.blocks.get(w.uuid, ()))
+        for w in workloads
+        if w.uuid not in pair.skipped
+    }
+
+
+def open_workloads(
+    pair: Pair, workloads: Sequence[Workload], decision: ComparisonDecision
+) -> list[str]:
+    """The workloads that are to have more blocks; none where the comparison is at its end."""
+    levels = _levels(pair, workloads)
+    if not levels or any(len(each) < 2 for each in levels.values()):
+        return []
+    uuids, found = list(levels), list(levels.values())
+    chosen: list[int] = []
+    if decision == "ambiguous":
+        chosen = pair.rule.uncertain(found)
+    elif decision == "faster":
+        chosen = pair.rule.suspicious(found)
+    if chosen and pair.rule.rounds:
+        # What a process does to one workload it may do to all: they stay in step.
+        chosen = [n for n, each in enumerate(found) if len(each) < pair.rule.blocks_max]
+    return [uuids[position] for position in chosen]
+
+
+def _why_open(interval: RatioInterval) -> str:
+    if interval.freedom < MIN_FREEDOM:
+        return f"too few blocks: {interval.freedom:.1f} degrees of freedom of {MIN_FREEDOM:g}"
+    return "the interval straddles the margin"
+
+
+def _secondary(
+    pair: Pair, levels: dict[str, Levels], workloads: Sequence[Workload]
+) -> SecondaryRatios:
+    catalog = pair.setting.catalog
+    regimes = catalog.regimes(catalog.resolve(pair.a.definition))
+    timed = [w for w in workloads if w.uuid in levels]
+    shapes = [tuple(sorted(w.axes.items())) for w in timed]
+    names = [regimes[w.uuid] for w in timed]
+    found = secondary([levels[w.uuid] for w in timed], names, shapes)
+    return SecondaryRatios(**found.fields())
+
+
+def _row(pair: Pair, workload: Workload, p_slower: float | None) -> WorkloadComparison:
+    blocks = pair.blocks.get(workload.uuid, [])
+    if len(blocks) < 2:
+        nothing: dict[str, Any] = {"a_median_us": None, "b_median_us": None, "ratio": None}
+        return WorkloadComparison(
+            uuid=workload.uuid, axes=workload.axes, ci=None, n=len(blocks), **nothing
+        )
+    interval = interval_of([block_levels(blocks)], pair.setting.options.confidence)
+    a_ns = sorted(ns for block in blocks for ns in block.a_ns)
+    b_ns = sorted(ns for block in blocks for ns in block.b_ns)
+    return WorkloadComparison(
+        uuid=workload.uuid,
+        axes=workload.axes,
+        a_median_us=_median_us(a_ns),
+        b_median_us=_median_us(b_ns),
+        ratio=interval.ratio,
+        ci=(interval.lo, interval.hi),
+        n=len(blocks),
+        p_slower=p_slower,
+        slower=p_slower is not None and p_slower < ERROR,
+    )
+
+
+def _median_us(ordered_ns: Sequence[int]) -> float:
+    middle = len(ordered_ns) // 2
+    return (ordered_ns[middle] + ordered_ns[~middle]) / 2e3
+
+
+def _mean(rows: Sequence[WorkloadComparison], name: str) -> float | None:
+    values = [getattr(row, name) for row in rows]
+    return sum(values) / len(values) if values and None not in values else None
