@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kopt_harness.bench.sequence import Rule, next_order
-from kopt_harness.conclusion import conclude_comparison, open_workloads
+from kopt_harness.conclusion import PairFailure, conclude_comparison, open_workloads
 from kopt_harness.conditions import disturbance, own_processes, read_conditions
 from kopt_harness.evaluate import build, refusal
 from kopt_harness.lease import device_lease
@@ -54,15 +54,6 @@ BLOCK_TRIES = 3
 ONCE = frozenset({"batch-disagrees", "kernels-missing", "pointer-bound"})
 """Flags that only the first block of a workload can raise."""
 BlockProgress = Callable[[Workload, int], None]
-
-
-@dataclass(frozen=True)
-class PairFailure:
-    """One of the two was wrong in a timed call; its comparison ends."""
-
-    sha256: str
-    verdict: Verdict
-    reason: Reason
 
 
 @dataclass

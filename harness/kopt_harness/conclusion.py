@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from kopt_harness.bench.regressions import ERROR, secondary
+from kopt_harness.bench.sequence import Rule
 from kopt_harness.bench.stats import (
     MIN_FREEDOM,
     Levels,
@@ -14,21 +16,56 @@ from kopt_harness.bench.stats import (
     interval_of,
 )
 from kopt_harness.evaluate import solution_ref
+from kopt_harness.noise import Margin
 from kopt_harness.schema import (
     Comparison,
     ComparisonDecision,
+    PairedBlock,
+    Reason,
     SecondaryRatios,
+    Solution,
+    Verdict,
     Workload,
     WorkloadComparison,
 )
+from kopt_harness.setting import Setting
 
-if TYPE_CHECKING:
-    from kopt_harness.compare import Pair
-
-__all__ = ["conclude_comparison", "open_workloads"]
+__all__ = ["PairFailure", "Recorded", "conclude_comparison", "open_workloads"]
 
 
-def conclude_comparison(pair: Pair, workloads: Sequence[Workload], look: int) -> Comparison:
+@dataclass(frozen=True)
+class PairFailure:
+    """One of the two was wrong in a timed call; its comparison ends."""
+
+    sha256: str
+    verdict: Verdict
+    reason: Reason
+
+
+class Recorded(Protocol):
+    """Two solutions, and the blocks that were measured of them."""
+
+    setting: Setting
+    a: Solution
+    b: Solution
+    blocks: dict[str, list[PairedBlock]]
+    """By workload uuid."""
+    failure: PairFailure | None
+    skipped: dict[str, str]
+    """Why a workload is not timed, by uuid."""
+
+    @property
+    def margin(self) -> Margin:
+        """Of the decision."""
+        ...
+
+    @property
+    def rule(self) -> Rule:
+        """By which it is decided."""
+        ...
+
+
+def conclude_comparison(pair: Recorded, workloads: Sequence[Workload], look: int) -> Comparison:
     """The decision from recorded blocks alone; the same blocks give the same one."""
     options = pair.setting.options
     decision: ComparisonDecision = "ambiguous"
@@ -70,7 +107,7 @@ def conclude_comparison(pair: Pair, workloads: Sequence[Workload], look: int) ->
     )
 
 
-def _levels(pair: Pair, workloads: Sequence[Workload]) -> dict[str, Levels]:
+def _levels(pair: Recorded, workloads: Sequence[Workload]) -> dict[str, Levels]:
     """Of the workloads that are not skipped, by uuid."""
     return {
         w.uuid: block_levels(pair.blocks.get(w.uuid, ()))
@@ -80,7 +117,7 @@ def _levels(pair: Pair, workloads: Sequence[Workload]) -> dict[str, Levels]:
 
 
 def open_workloads(
-    pair: Pair, workloads: Sequence[Workload], decision: ComparisonDecision
+    pair: Recorded, workloads: Sequence[Workload], decision: ComparisonDecision
 ) -> list[str]:
     """The workloads that are to have more blocks; none where the comparison is at its end."""
     levels = _levels(pair, workloads)
@@ -105,7 +142,7 @@ def _why_open(interval: RatioInterval) -> str:
 
 
 def _secondary(
-    pair: Pair, levels: dict[str, Levels], workloads: Sequence[Workload]
+    pair: Recorded, levels: dict[str, Levels], workloads: Sequence[Workload]
 ) -> SecondaryRatios:
     catalog = pair.setting.catalog
     regimes = catalog.regimes(catalog.resolve(pair.a.definition))
@@ -116,7 +153,7 @@ def _secondary(
     return SecondaryRatios(**found.fields())
 
 
-def _row(pair: Pair, workload: Workload, p_slower: float | None) -> WorkloadComparison:
+def _row(pair: Recorded, workload: Workload, p_slower: float | None) -> WorkloadComparison:
     blocks = pair.blocks.get(workload.uuid, [])
     if len(blocks) < 2:
         nothing: dict[str, Any] = {"a_median_us": None, "b_median_us": None, "ratio": None}
