@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from kopt_controller.cli import main
 from kopt_controller.config import RunConfig
-from kopt_controller.history import PromotionView, find_run, list_runs
-from kopt_controller.memory import PROMOTE_KEY, gather
+from kopt_controller.history import PromotionView, find_run, list_promotions
+from kopt_controller.indexed import open_index
+from kopt_controller.kinds import PROMOTE_KEY
+from kopt_controller.memory import gather
 from kopt_controller.result import PromoteOutcome
 from kopt_controller.reverify import find_promotable, reverify
 from kopt_controller.simulated import SimulatedDevice, SimulatedHarness
@@ -112,7 +114,8 @@ def test_a_promotion_that_broke_off_is_said_to_have(toy: Toy, kopt: Kopt) -> Non
     toy.campaign(promotion="ask").execute()
     with pytest.raises(InfraError, match="the driver is gone"):
         _promote(toy, harness=Broken("cpu", toy.device))
-    (view,) = list_runs(Archive(toy.root.local)).promotions
+    with open_index(toy.root.local) as index:
+        (view,) = list_promotions(index)
     assert (view.state, view.applied, view.outcome) == ("interrupted", False, None)
     assert "kopt promote" in kopt("status", view.run.id, text=True)
     assert kopt("history")["promotions"][0]["state"] == "interrupted"

@@ -83,7 +83,7 @@ def _retained(catalog: Catalog, definition: str, target: str) -> dict[str, str] 
 
 
 def _print(console: Console, document: dict[str, Any]) -> None:
-    from ..history import ROUND_COLUMNS, ROUND_NUMERIC, round_row
+    from ..rows import ROUND_COLUMNS, ROUND_NUMERIC, round_row
 
     planned, closed = document["rounds_planned"], len(document["rounds"])
     console.print(f"Run {document['run']}: {document['state']}")
