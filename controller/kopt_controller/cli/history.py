@@ -18,7 +18,7 @@ DefinitionOption = Annotated[
 LastOption = Annotated[
     int, typer.Option("--last", metavar="N", min=0, help="Only the latest N runs; 0: all.")
 ]
-DEFAULT_LAST = 50
+DEFAULT_LAST = 10
 
 
 def register(app: typer.Typer) -> None:
