@@ -35,6 +35,8 @@ class Setting:
     options: MeasureOptions
     builds: Path | None = None
     """Folder of built solutions; null: the root's own."""
+    shelf: Path | None = None
+    """Where judges keep input sets for later sweeps; null: nowhere, every set is new."""
 
     @classmethod
     def here(cls, catalog: Catalog, target: str, options: MeasureOptions) -> Setting:

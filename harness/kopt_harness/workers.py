@@ -237,6 +237,7 @@ class Workers:
             self._judge = client
             seed = self._setting.options.seed
             folder = Path(self._setting.catalog.folder(self._definition)).resolve()
+            shelf = self._setting.shelf
             try:
                 opened = _timed_phase(
                     client,
@@ -246,6 +247,7 @@ class Workers:
                         timeout_s=_OPEN_TIMEOUT_S,
                         folder=str(folder),
                         seed=None if seed is None else seed + self._salt,
+                        shelf=None if shelf is None else str(shelf),
                         **self._device_fields(),
                     ),
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
@@ -80,6 +81,9 @@ def sweep(
         list[str] | None,
         typer.Option("--baseline", metavar="NAME", help="Time a peer, paired; may be repeated."),
     ] = None,
+    fresh_inputs: Annotated[
+        bool, typer.Option("--fresh-inputs", help="Use and keep no input set of other sweeps.")
+    ] = False,
     target: TargetOption = None,
     workload: WorkloadOption = None,
     seed: SeedOption = None,
@@ -101,6 +105,8 @@ def sweep(
     names = [] if correctness_only else baseline
     options = measure_options(state, trials=trials, seed=seed, workers=workers, baselines=names)
     setting = open_setting(state, target, options)
+    if not fresh_inputs:
+        setting = dataclasses.replace(setting, shelf=state.root.local / "judge")
     chosen = _solutions(state, setting, solution, definition)
     for resolved, _ in chosen:
         find_baselines(setting, resolved)  # before anything is measured: a sweep may take hours
