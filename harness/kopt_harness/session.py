@@ -66,6 +66,7 @@ class Session:
         seed_salt: int = 0,
         observer: Observer | None = None,
         own_calls: int = 0,
+        pool_bytes: int | None = None,
     ) -> None:
         self._setting = setting
         self.definition = definition
@@ -81,7 +82,7 @@ class Session:
         self._random = random.Random(setting.options.seed)
         self._workload: Workload | None = None
         self._sets: dict[str, dict[str, list[int]]] = {}
-        self._pools = PoolMemory()
+        self._pools = PoolMemory(pool_bytes)
         self._reference_s = 0.0
         self._had_unused = False
         self._drawn = 0
