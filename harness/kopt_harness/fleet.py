@@ -32,7 +32,7 @@ from kopt_harness.setting import Setting
 from kopt_harness.watch import Watch
 from kopt_harness.worker.spawn import WorkerFailedError
 
-__all__ = ["Checked", "Fleet", "Job", "admitted_workers"]
+__all__ = ["Checked", "Fleet", "GuardedLedger", "Job", "admitted_workers"]
 
 Checked = Callable[[Solution, Workload, WorkloadResult], None]
 _BUILDERS = 2
@@ -70,7 +70,7 @@ class _State:
     over: threading.Event = field(default_factory=threading.Event)
 
 
-class _Guarded:
+class GuardedLedger:
     """A ledger that takes nothing more once work was stopped.
 
     Whoever stops it ends processes under the hands of their sessions, and what sessions make of
@@ -78,18 +78,26 @@ class _Guarded:
     """
 
     def __init__(self, inner: Ledger, stop: threading.Event) -> None:
+        """Looks through to another ledger until ``stop`` is set."""
         self._inner = inner
         self._stop = stop
 
     def get(self, key: str) -> dict[str, Any] | None:
+        """As the ledger has it."""
         return self._inner.get(key)
 
     def put(self, key: str, value: dict[str, Any]) -> None:
+        """Keeps a unit.
+
+        Raises:
+            StoppedError: Work was stopped.
+        """
         if self._stop.is_set():
             raise StoppedError("the sweep was stopped")
         self._inner.put(key, value)
 
     def scoped(self, prefix: str) -> Ledger:
+        """A view with ``prefix/`` before every key."""
         return ScopedLedger(self, prefix)
 
 
@@ -115,6 +123,7 @@ class Fleet:
         watch: Watch | None = None,
         checked: Checked | None = None,
         name: str = "",
+        stop: threading.Event | None = None,
     ) -> None:
         """Starts to check.
 
@@ -123,10 +132,11 @@ class Fleet:
             watch: Is told what every pair does.
             checked: Called after each workload, in the thread of its pair.
             name: Of the device, where there are several.
+            stop: Set by whoever stops all of several fleets.
         """
         self._watch = watch or Watch(0)
         self._checked = checked
-        self._stop = threading.Event()
+        self._stop = stop or threading.Event()
         self._lock = threading.Lock()
         self._sessions: dict[int, Session] = {}
         self._builders = ThreadPoolExecutor(_BUILDERS)
@@ -169,9 +179,11 @@ class Fleet:
             number: Position of the job; None: all.
         """
         for state in self._states if number is None else [self._states[number]]:
-            while not state.over.wait(0.1):
+            while not state.over.wait(0.1) and not self._stop.is_set():
                 self._require_well()
         self._require_well()
+        if self._stop.is_set():
+            raise StoppedError("the sweep was stopped")
 
     def _require_well(self) -> None:
         for running in self._running:
@@ -236,7 +248,7 @@ class Fleet:
     def _check(self, pair: _Pair, number: int, state: _State, workload: Workload) -> None:
         job = state.job
         definition = job.setting.catalog.resolve(job.solution.definition)
-        ledger = _Guarded(job.ledger, self._stop)
+        ledger = GuardedLedger(job.ledger, self._stop)
 
         def check() -> WorkloadResult:
             session = pair.session(job)

@@ -225,7 +225,9 @@ def read_records(path: Path, *, start: int = 0, seq: int = 0) -> Iterator[Placed
         for line in file:
             record = _parse_line(line[:-1], seq) if line.endswith(b"\n") else None
             if record is None:
-                if any(_is_record(later) for later in file):
+                rest = list(file)
+                # A tail belongs to a journal: lines of which the first is no record are none.
+                if any(map(_is_record, rest)) or (seq == 0 and rest):
                     raise InvalidInputError(
                         f"record {seq} of the journal {str(path)!r} is damaged",
                         hint="restore the file from a backup, or start a new run",

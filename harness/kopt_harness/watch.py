@@ -37,7 +37,6 @@ class Watch:
         self._file = file
         self._total = total
         self._done = 0
-        self._known = 0
         self._failed = 0
         self._retried = 0
         self._start = time.monotonic()
@@ -50,16 +49,10 @@ class Watch:
             self._workers[worker] = (text, time.monotonic())
         self._write()
 
-    def done(self, verdict: Verdict, *, known: bool = False) -> None:
-        """One more workload has a verdict.
-
-        Args:
-            verdict: Its.
-            known: Whether it was there before; it says nothing of how long others take.
-        """
+    def done(self, verdict: Verdict) -> None:
+        """One more workload has a verdict."""
         with self._lock:
             self._done += 1
-            self._known += known
             self._failed += verdict not in _NOT_FAILED
         self._write()
 
@@ -80,7 +73,6 @@ class Watch:
         with self._lock:
             now = time.monotonic()
             left = self._total - self._done
-            measured = self._done - self._known
             elapsed_s = now - self._start
             return {
                 "total": self._total,
@@ -89,7 +81,7 @@ class Watch:
                 "left": left,
                 "retried": self._retried,
                 "elapsed_s": round(elapsed_s, 1),
-                "left_s": round(elapsed_s / measured * left, 1) if measured else None,
+                "left_s": round(elapsed_s / self._done * left, 1) if self._done else None,
                 "workers": [
                     {"worker": name, "doing": text, "for_s": round(now - since, 1)}
                     for name, (text, since) in sorted(self._workers.items())
