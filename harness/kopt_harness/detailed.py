@@ -7,6 +7,7 @@ rewritten when a workload is done. What those evaluators have no word for has on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kopt_harness.atomic import write_atomic
+from kopt_harness.errors import InfraError
 from kopt_harness.schema import Evaluation, Solution, Verdict, Workload, WorkloadResult
 
 __all__ = ["FILE_NAME", "DetailedResults", "status_of"]
@@ -66,8 +68,8 @@ class DetailedResults:
         self._results: dict[str, dict[str, dict[str, Any]]] = {}
 
     def add(self, solution: Solution, workload: Workload, result: WorkloadResult) -> None:
-        """One workload is done; the file has it when this returns."""
-        with self._lock:
+        """One workload is done; the file has it when this returns, if the disk takes it."""
+        with self._lock, contextlib.suppress(OSError):  # the journal has it, and decides
             self._results.setdefault(solution.definition, {})[workload.uuid] = _row(result, None)
             self._write()
 
@@ -83,6 +85,9 @@ class DetailedResults:
             evaluation: Of the sweep.
             workloads: All that were asked for.
             reference_ms: Latency of the reference by workload, where it was timed.
+
+        Raises:
+            InfraError: The disk does not take it.
         """
         found = {row.uuid: _row(row, reference_ms.get(row.uuid)) for row in evaluation.workloads}
         if not found and evaluation.phase == "build":
@@ -91,7 +96,13 @@ class DetailedResults:
             found = {workload.uuid: _row_of(status) for workload in workloads}
         with self._lock:
             self._results[evaluation.solution.definition] = found
-            self._write()
+            try:
+                self._write()
+            except OSError as error:
+                raise InfraError(
+                    f"cannot write {str(self.path)!r}: {error.strerror}",
+                    hint="make room on the disk",
+                ) from error
 
     def _write(self) -> None:
         now = datetime.now(UTC)

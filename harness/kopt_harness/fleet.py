@@ -44,7 +44,7 @@ _UNDER_ITS_HANDS = (
     OSError,
     ValueError,
 )
-"""What comes of a session that another thread closes."""
+"""What comes of a session that another thread kills."""
 _POOL_SHARE = 0.25
 """Of the free memory, for input sets that judges keep."""
 
@@ -168,7 +168,7 @@ class Fleet:
         with self._lock:
             sessions = list(self._sessions.values())
         for session in sessions:
-            session.close()
+            session.kill()
         for state in self._states:
             state.over.set()
 

@@ -253,6 +253,11 @@ class Worker:
         """Whether it ends by itself within a time."""
         return _wait(self._process, timeout_s)
 
+    def kill(self) -> None:
+        """Kills the process, and waits for nothing: whoever waits for it sees that it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
+
     def end(self) -> Ending:
         """Ends it and everything below it; the same answer when it is asked again.
 

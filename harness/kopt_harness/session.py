@@ -107,6 +107,10 @@ class Session:
         """Ends all workers."""
         self._workers.close()
 
+    def kill(self) -> None:
+        """Kills all workers from another thread; the one that uses them closes the session."""
+        self._workers.kill()
+
     @property
     def generators(self) -> dict[str, str]:
         """Kind by generator name; known once a judge is open."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kopt_harness import conduct, lease
-from kopt_harness.errors import InfraError
+from kopt_harness.errors import InfraError, StoppedError
 from kopt_harness.layout import Arena
 from kopt_harness.outcome import (
     CandidateFailedError,
@@ -65,6 +65,7 @@ class Workers:
         self._closed_phases_ns: dict[str, int] = {}
         self._free_bytes: int | None = None
         self._fault = ""
+        self._killed = False
         self._awake: str | None = None
         self.generators: dict[str, str] = {}
         """Kind by generator name; known once a judge is open."""
@@ -87,6 +88,13 @@ class Workers:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def kill(self) -> None:
+        """Kills all of them from another thread; whoever uses them fails, and closes."""
+        self._killed = True
+        for client in [self._judge, *self._open.values(), *self._started.values()]:
+            if client is not None:
+                client.kill()
 
     @property
     def phases_ns(self) -> dict[str, int]:
@@ -261,6 +269,8 @@ class Workers:
         return self._judge
 
     def _client(self, module: str, build_path: str | None = None) -> WorkerClient:
+        if self._killed:
+            raise StoppedError("the session was killed")
         observer = self._observer if module == "observed" else None
         folders = () if observer is None else observer.folders
         return WorkerClient(

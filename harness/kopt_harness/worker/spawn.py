@@ -301,6 +301,10 @@ class WorkerClient:
         self._channel.close()
         return self._worker.wait(timeout_s)
 
+    def kill(self) -> None:
+        """Kills it under the hands of another thread, which is to ``close`` it."""
+        self._worker.kill()
+
     def close(self) -> proc.Ending:
         """Kills the process and everything below it, and removes its folders."""
         self._channel.close()
