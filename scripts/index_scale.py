@@ -2,8 +2,8 @@
 
 Writes an archive of that size into a temporary folder (runs of ten rounds, each with a hundred
 evaluated workloads), then runs ``kopt reindex`` and ``kopt history`` as programs of their own and
-takes their wall time and largest resident memory. The first ``kopt history`` of an installation
-also compiles Python files; it is run once before.
+takes their wall time, processor time and largest resident memory. The first ``kopt history`` of an
+installation also compiles Python files; it is run once before.
 
     python scripts/index_scale.py [--evaluations 100000] [--json FILE]
 """
@@ -58,10 +58,13 @@ def main() -> None:
             "evaluations": rebuild["document"]["evaluations"],
             "records": rebuild["document"]["records"],
             "journal_bytes": nbytes,
+            "load": os.getloadavg(),
             "index_bytes": (folder / "artifacts/local/index.sqlite").stat().st_size,
             "reindex_s": rebuild["seconds"],
+            "reindex_cpu_s": rebuild["cpu_s"],
             "reindex_mb": rebuild["resident_mb"],
             "history_s": sorted(ask["seconds"] for ask in asks),
+            "history_cpu_s": sorted(ask["cpu_s"] for ask in asks),
             "history_mb": max(ask["resident_mb"] for ask in asks),
         }
     print(json.dumps(found, indent=1))
@@ -127,7 +130,12 @@ def kopt(folder: Path, *arguments: str) -> dict[str, Any]:
     if status:
         raise SystemExit(f"kopt {' '.join(arguments)} ended with status {status}")
     document = json.loads(text) if "--json" in arguments else None
-    return {"document": document, "seconds": seconds, "resident_mb": _megabytes(usage)}
+    return {
+        "document": document,
+        "seconds": seconds,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "resident_mb": _megabytes(usage),
+    }
 
 
 def _megabytes(usage: resource.struct_rusage) -> float:

@@ -81,6 +81,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--most-s", type=float, default=5.0, help="longest time before a kill")
+    parser.add_argument("--budget-s", type=float, default=7200.0, help="no kill after that")
     parser.add_argument("--json", type=Path, default=None)
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
@@ -93,7 +94,7 @@ def main() -> None:
             (root / name).symlink_to(checkout / name)
         solution = next(root.glob("kernels/gdn_decode*/solutions/torch-vectorized"))
         sweep = Sweep(root, solution, 0)
-        while found["kills"] < arguments.kills:
+        while found["kills"] < arguments.kills and time.monotonic() < start + arguments.budget_s:
             kill_once(sweep, rng, arguments.most_s, found)
             if sweep.process.poll() is not None and finished(sweep, found):
                 sweep = Sweep(root, solution, found["sweeps"])

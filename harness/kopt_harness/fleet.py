@@ -192,7 +192,10 @@ class Fleet:
 
     def _state(self, job: Job) -> _State:
         built = self._builders.submit(self._build, job)
-        return _State(job, deque(job.workloads), built, left=len(job.workloads))
+        definition = job.setting.catalog.resolve(job.solution.definition)
+        # The longest first, or one pair works on it while the others have nothing left to do.
+        order = sorted(job.workloads, key=lambda each: -work_bytes(definition, each, 1))
+        return _State(job, deque(order), built, left=len(job.workloads))
 
     def _build(self, job: Job) -> bool:
         if self._stop.is_set() or refusal(job.setting, job.solution) is not None:
