@@ -5,9 +5,8 @@ What it finds goes into the ledger, where the sweep of the solution takes it fro
 here decides anything. A pair starts work only while there is memory for it (``room.py``), builds
 go ahead of it, and a judge that was lost is replaced (``attempts.py``).
 
-Timing is the caller's: it waits for a job to be checked and measures under the device's lease,
-while the pairs go on with the next job. On a CPU, where everything shares the caches, it waits
-for all jobs.
+Timing is the caller's, who waits until all is checked and the pairs are gone: their kernels would
+take the device, or on a CPU caches and bandwidth, from what is timed. Builds go on beside checks.
 """
 
 from __future__ import annotations
@@ -172,13 +171,9 @@ class Fleet:
         for state in self._states:
             state.over.set()
 
-    def wait(self, number: int | None = None) -> None:
-        """Until a job is checked, or all are; fails as soon as a pair has failed for good.
-
-        Args:
-            number: Position of the job; None: all.
-        """
-        for state in self._states if number is None else [self._states[number]]:
+    def wait(self) -> None:
+        """Until all is checked; fails as soon as a pair has failed for good."""
+        for state in self._states:
             while not state.over.wait(0.1) and not self._stop.is_set():
                 self._require_well()
         self._require_well()

@@ -1,8 +1,8 @@
 """Sweeps of several solutions on all devices of a target: the local executor.
 
 A solution is checked and timed on one device, so that everything that is compared was measured
-there; several devices take solutions in turn. With more workers than one a device's pairs check
-what comes next while it times (``fleet.py``).
+there; several devices take solutions in turn and wait for nobody. With more workers than one a
+device's pairs check everything first (``fleet.py``), and it times alone.
 """
 
 from __future__ import annotations
@@ -148,16 +148,12 @@ class _Line:
             )
             for each in self._requests
         ]
-        # On a CPU a check would take caches and bandwidth from what is being timed.
-        alone = setting.target.kind == "cpu"
         with Fleet(
             jobs, watch=self._watch, checked=self._checked, name=self._name, stop=self._stop
         ) as fleet:
-            found = []
-            for number, each in enumerate(self._requests):
-                fleet.wait(None if alone else number)
-                found.append(self._sweep(each, say=False))
-            return found
+            # What a check runs would take the device, or caches, from what is being timed.
+            fleet.wait()
+        return [self._sweep(each, say=False) for each in self._requests]
 
     def _sweep(self, request: Request, *, say: bool) -> SweepResult:
         """Checks what is not in the ledger, times, compares."""
