@@ -132,9 +132,9 @@ class Index:
             local: ``Root.local``.
             digester: Of the records.
         """
-        self._local = local
+        self._local = local.resolve()  # however it was spelled
         self._digester = digester
-        self._path = local / FILE_NAME
+        self._path = self._local / FILE_NAME
         self._database = self._open()
 
     def __enter__(self) -> Index:
@@ -162,8 +162,9 @@ class Index:
         return self._take_in()
 
     def _take_in(self) -> int:
-        found = dict(self._folders())
+        # Asked first: what another process adds meanwhile is not taken for gone.
         known = dict(self._database.execute("SELECT id, folder FROM runs").fetchall())
+        found = dict(self._folders())
         gone = [run for run, folder in known.items() if str(found.get(run)) != folder]
         if gone:
             self._forget(gone)

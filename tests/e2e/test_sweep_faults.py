@@ -274,15 +274,15 @@ def test_two_sweeps_share_an_archive_but_no_journal(kopt: Kopt) -> None:
     first = kopt.start(*kopt.sweep(slow, segfault, "--workers", 2))
     found = kopt.root / "artifacts" / "local" / "sweeps"
     until(lambda: list(found.glob("*/journal.jsonl")), first)
-    other = kopt.start(*kopt.sweep(slow, "--out-dir", kopt.root / "other"))
-    until(lambda: kopt.run("status").document["progress"], first)
-    shown = kopt.run("status").document
-    assert shown["state"] in ("running", "finished")
     (taken,) = [path for path in found.iterdir() if not path.is_symlink()]
     refused = kopt.run(*kopt.sweep(slow, segfault, "--out-dir", taken, "--resume"))
     assert first.poll() is None, "it was over too soon to show anything"
     assert refused.code == 2
     assert "another process" in refused.document["error"]
+    other = kopt.start(*kopt.sweep(slow, "--out-dir", kopt.root / "other"))
+    shown = until(lambda: kopt.run("status", taken.name).document["progress"], first)
+    assert [each["worker"] for each in shown["workers"]] == ["worker 1", "worker 2"]
+    assert shown["total"] == 8
     ended, beside = end(first), end(other)
     assert beside.code == 0, beside.err
     assert same_verdicts(beside.document)

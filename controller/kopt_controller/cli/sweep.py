@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -127,6 +126,7 @@ def sweep(
     again = f"kopt sweep with the same arguments, --out-dir {run.folder} and --resume"
     with Journal(run.journal_path) as journal, interruptible("the sweep", again):
         _say_kept_aside(state, journal)
+        (run.folder / RESULT_FILE).unlink(missing_ok=True)  # of a sweep that goes on
         results = _Sweep(state, setting, run.folder, Attempts(journal, again=retry)).run(
             chosen, picked, timed=not correctness_only
         )
@@ -254,10 +254,7 @@ def _open_run(
         "workers": setting.options.workers,
     }
     label = f"{'-'.join(definitions.values())[:40]}-{setting.target.name}"
-    run = Archive(state.root.local).create_sweep(label, manifest, out_dir)
-    with contextlib.suppress(FileNotFoundError):
-        (run.folder / RESULT_FILE).unlink()  # of the sweep that goes on
-    return run
+    return Archive(state.root.local).create_sweep(label, manifest, out_dir)
 
 
 def _say_kept_aside(state: AppState, journal: Journal) -> None:
