@@ -121,7 +121,8 @@ def progress_lines(document: dict[str, Any]) -> list[str]:
     left = document["left_s"]
     rest = "" if left is None or not document["left"] else f", about {_duration(left)} left"
     counts = ", ".join(f"{document[name]} {name}" for name in ("done", "failed", "left"))
-    return [*lines, f"{counts} of {document['total']}{rest}"]
+    again = f", {document['retried']} tried again" if document["retried"] else ""
+    return [*lines, f"{counts} of {document['total']}{again}{rest}"]
 
 
 def _duration(seconds: float) -> str:
