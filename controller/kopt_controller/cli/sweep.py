@@ -239,7 +239,7 @@ def _open_run(
 
     if out_dir is not None:
         _require_fresh(out_dir, go_on=go_on, resume=resume)
-    elif go_on:
+    elif resume:
         hint = "give --out-dir with the folder of a sweep"
         raise UsageError("no journal was named that could be continued", hint=hint)
     definitions = {definition.name: definition.kopt.alias for definition, _ in chosen}
