@@ -77,7 +77,7 @@ def candidate_failed(
 
 def infra(what: str, error: WorkerFailedError) -> InfraError:
     """What failed, and what the worker said; one that is gone says nothing of the next."""
-    kind = TransientError if error.kind in ("crash", "timeout") else InfraError
+    kind = TransientError if error.kind in ("crash", "lost", "timeout") else InfraError
     return kind(f"{what}: {error.detail}", hint="try again; kopt doctor checks the machine")
 
 

@@ -214,11 +214,17 @@ class Workers:
 
     def failed(
         self, sha256: str, phase: Phase, error: WorkerFailedError | WireError
-    ) -> CandidateFailedError:
-        """The verdict for a failure; the process is not used again."""
+    ) -> CandidateFailedError | InfraError:
+        """The verdict for a failure; the process is not used again.
+
+        None on the candidate where the process from which it was forked has ended: it ends its
+        workers, and no candidate reaches it.
+        """
         self.discard(sha256)
         if isinstance(error, WireError):
             error = WorkerFailedError("crash", f"candidate: broken protocol: {error}")
+        if error.kind == "lost":
+            return infra("the candidate process was lost", error)
         has_records = self._setting.target.kind != "cpu"
         return candidate_failed(error, phase, has_records=has_records)
 
@@ -316,7 +322,7 @@ class Workers:
             try:
                 answer = judge.request("canary", timeout_s=_CANARY_TIMEOUT_S)
             except WorkerFailedError as error:
-                if error.kind == "crash":
+                if error.kind in ("crash", "lost"):
                     return ""  # that the judge is gone says nothing of the device
                 return f"after a solution had ended, the device did not answer: {error.detail}"
             if not answer["ok"]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import pytest
 from kopt_harness.catalog import Catalog
 from kopt_harness.errors import InfraError
@@ -18,6 +21,7 @@ from kopt_harness.sweeps import Request, devices_for, sweep_all
 from kopt_harness.targets.cpu import CpuTarget
 from kopt_harness.targets.protocol import Presence, Target
 from kopt_harness.watch import Watch, progress_lines
+from kopt_harness.worker import forkserver
 
 OPTIONS = MeasureOptions(trials=1, pool=1, sweep_stress_sets=0)
 
@@ -133,3 +137,48 @@ def test_the_failure_of_one_device_ends_the_others(several, make_solution, hones
         )
     assert len(ledgers[1].completed()) == 1
     assert sum(key.startswith("check/") for key in ledgers[0].completed()) < 3
+
+
+def test_a_candidate_that_ends_with_its_server_is_judged_again(
+    catalog: Catalog, make_solution, honest
+) -> None:
+    """Nobody in a sandbox reaches the process that forks workers: its end blames no candidate."""
+    forkserver.close_servers()
+    setting = Setting.here(catalog, "cpu", OPTIONS)
+    watch = Watch(3)
+    slow = make_solution(honest + "    import time; time.sleep(0.7)\n", name="slow")
+    killed: list[int] = []
+
+    def kill() -> None:
+        deadline = time.monotonic() + 30
+        while not killed and time.monotonic() < deadline:
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    words = " ".join(process.cmdline())
+                    if "kopt-worker-candidate-" in words and ledger.completed():
+                        server = process.parent()
+                        while server is not None and "_forkserver" not in " ".join(
+                            server.cmdline()
+                        ):
+                            server = server.parent()
+                        assert server is not None
+                        server.kill()
+                        killed.append(server.pid)
+                        return
+            time.sleep(0.01)
+
+    ledger = DictLedger()
+    killer = threading.Thread(target=kill)
+    killer.start()
+    (found,) = sweep_all(
+        requests(setting, [slow], [ledger]),
+        watch=watch,
+        checked=lambda *_: None,
+        swept=lambda *_: None,
+    )
+    killer.join(30)
+    forkserver.close_servers()  # the next one is whole again
+    assert killed
+    assert found.evaluation.verdict == Verdict.PASS
+    assert len(found.evaluation.workloads) == 3
+    assert watch.document()["retried"] == 1
