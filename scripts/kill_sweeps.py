@@ -39,6 +39,8 @@ VICTIMS = ("orchestrator", "judge", "candidate", "server")
 MAX_CANDIDATES = 2
 """Killed in one sweep; after three deaths a solution gets no further workload."""
 GONE_S = 20.0
+APPEARS_S = 10.0
+"""How long a process of the kind that is to be killed is waited for."""
 
 
 class Sweep:
@@ -65,7 +67,10 @@ class Sweep:
 
     def victim(self, kind: str) -> psutil.Process | None:
         """One of its processes of a kind."""
-        top = psutil.Process(self.process.pid)
+        try:
+            top = psutil.Process(self.process.pid)
+        except psutil.Error:
+            return None
         if kind == "orchestrator":
             return top
         marks = {"judge": "kopt-worker-judge-", "candidate": "kopt-worker-candidate-"}
@@ -113,18 +118,17 @@ def kill_once(sweep: Sweep, rng: random.Random, most_s: float, found: Counter[st
     kind = rng.choice(VICTIMS)
     if kind == "candidate" and sweep.killed[kind] >= MAX_CANDIDATES:
         kind = "orchestrator"
-    deadline = time.monotonic() + rng.uniform(0.05, most_s)
-    while time.monotonic() < deadline:
-        if sweep.process.poll() is not None:
+    if not pause(sweep, rng.uniform(0.05, most_s)):
+        return
+    deadline = time.monotonic() + APPEARS_S
+    while (victim := sweep.victim(kind)) is None and time.monotonic() < deadline:
+        if not pause(sweep, 0.05):
             return
-        time.sleep(0.01)
+    if victim is None or not pause(sweep, rng.uniform(0, 0.5)):
+        return
     before = whole(sweep.journal)
-    family: list[psutil.Process] = []
     try:
         family = psutil.Process(sweep.process.pid).children(recursive=True)
-        victim = sweep.victim(kind)
-        if victim is None:
-            return
         victim.send_signal(signal.SIGKILL)
     except psutil.Error:
         return  # it has ended meanwhile
@@ -136,6 +140,16 @@ def kill_once(sweep: Sweep, rng: random.Random, most_s: float, found: Counter[st
         _, left = psutil.wait_procs(family, timeout=GONE_S)
         found["bad: processes left"] += len(left)
     check_journal(sweep, before, found)
+
+
+def pause(sweep: Sweep, seconds: float) -> bool:
+    """Waits; whether the sweep still runs."""
+    deadline = time.monotonic() + seconds
+    while sweep.process.poll() is None:
+        if time.monotonic() >= deadline:
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def finished(sweep: Sweep, found: Counter[str]) -> bool:
