@@ -10,7 +10,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -38,6 +38,7 @@ from .choosing import check_ladder
 from .config import PromotionMode, RunConfig
 from .directions import load_directions
 from .harness import Harness
+from .kinds import CAMPAIGN, FINISHED_KEY
 from .loop import run_rounds
 from .memory import Memory, gather
 from .policy import get_policy
@@ -50,8 +51,6 @@ from .steering import STEER_FILE, read_steers
 from .world import Seat, World
 
 __all__ = [
-    "CAMPAIGN",
-    "FINISHED_KEY",
     "Campaign",
     "CampaignResult",
     "Manifest",
@@ -59,15 +58,10 @@ __all__ = [
     "is_finished",
     "lazy_harness",
     "open_campaign",
+    "parse_manifest",
     "read_manifest",
     "start_campaign",
 ]
-
-CAMPAIGN = "campaign"
-"""Kind of a run, in its manifest."""
-
-FINISHED_KEY = "finished"
-"""Journal key of the last record of a run that came to its end."""
 
 BY_REGIME = ("rep",)
 """Selectors of the gate that leave it to kopt what represents a regime."""
@@ -280,14 +274,23 @@ def read_manifest(run: Run) -> Manifest:
     Raises:
         InvalidInputError: If it cannot be read, or is not that of a campaign.
     """
-    data = run.manifest()
+    return parse_manifest(run.id, run.manifest())
+
+
+def parse_manifest(run_id: str, document: Mapping[str, Any]) -> Manifest:
+    """The manifest of a campaign out of its document.
+
+    Raises:
+        InvalidInputError: If it is not that of a campaign.
+    """
+    data = dict(document)
     data["schema_"] = data.pop("schema")
     try:
         return Manifest.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         raise InvalidInputError(
-            f"the run {run.id!r} is no campaign: {'.'.join(map(str, first['loc']))}: "
+            f"the run {run_id!r} is no campaign: {'.'.join(map(str, first['loc']))}: "
             f"{first['msg']}",
             hint="kopt history lists the runs",
         ) from error

@@ -6,35 +6,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kopt_harness.archive import Archive, Run
-from kopt_harness.errors import InvalidInputError, KoptError, NotFoundError
+from kopt_harness.errors import NotFoundError
+from kopt_harness.index import Index, IndexedRun
 from kopt_harness.journal import JournalRecord, is_being_written, read_journal
-from pydantic import ValidationError
 
-from .campaign import CAMPAIGN, FINISHED_KEY, Manifest, read_manifest
+from .campaign import Manifest, read_manifest
+from .indexed import open_index, promotion_document, round_digest, run_document
+from .kinds import CAMPAIGN, FINISHED_KEY, PROMOTE
 from .memory import closed_rounds, promote_outcome
-from .result import CandidateRef, PromoteOutcome, RoundResult
+from .result import CandidateRef, PromoteOutcome, RoundResult, promoted_candidate
 
 __all__ = [
-    "PROMOTE",
-    "PROMOTION_COLUMNS",
-    "PROMOTION_NUMERIC",
-    "ROUND_COLUMNS",
-    "ROUND_NUMERIC",
     "FoundRound",
     "PromotionView",
-    "RunList",
     "RunView",
     "find_round",
     "find_rounds",
     "find_run",
-    "list_runs",
-    "promotion_row",
-    "round_row",
+    "list_promotions",
     "view_run",
 ]
-
-PROMOTE = "promote"
-"""Kind of the run that a ``kopt promote`` makes, in its manifest."""
 
 
 class PromotionView(NamedTuple):
@@ -60,8 +51,7 @@ class PromotionView(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """The JSON of one promotion."""
-        outcome = None if self.outcome is None else self.outcome.document()
-        return {
+        head = {
             "run": self.run.id,
             "kind": PROMOTE,
             "definition": self.definition,
@@ -70,15 +60,9 @@ class PromotionView(NamedTuple):
             "by": self.by,
             "state": self.state,
             "candidate": self.candidate.model_dump(mode="json"),
-            "applied": self.applied,
-            "incumbent": outcome and outcome["incumbent"],
-            "incumbent_after": outcome and outcome["incumbent_after"],
-            "ratio": outcome and outcome["ratio"],
-            "ci": outcome and outcome["ci"],
-            "overridden": outcome and outcome["overridden"],
-            "conditions": outcome and outcome["conditions"],
-            "detail": outcome and outcome["detail"],
         }
+        outcome = None if self.outcome is None else self.outcome.document()
+        return promotion_document(head, outcome)
 
 
 class RunView(NamedTuple):
@@ -94,25 +78,10 @@ class RunView(NamedTuple):
     promotions: tuple[PromotionView, ...] = ()
     """Later ``kopt promote`` that moved the incumbent of its definition and target."""
 
-    def promoted_by(self, result: RoundResult) -> PromotionView | None:
-        """The ``kopt promote`` that has applied what a round has found."""
-        best = None if result.best is None else result.best.sha256
-        return next((each for each in self.promotions if each.candidate.sha256 == best), None)
-
-    @property
-    def promotable(self) -> RoundResult | None:
-        """The last round whose promotion nobody has applied, if it is the last promotion."""
-        promoting = [r for r in self.rounds if r.promotion is not None]
-        last = promoting[-1] if promoting else None
-        if last is None or last.promotion is None or last.promotion.applied:
-            return None
-        return last if self.promoted_by(last) is None else None
-
     def document(self) -> dict[str, Any]:
         """The JSON of one run."""
         last = self.records[-1] if self.records else None
-        promotable = self.promotable
-        return {
+        head = {
             "run": self.run.id,
             "kind": CAMPAIGN,
             "definition": self.manifest.definition,
@@ -123,10 +92,9 @@ class RunView(NamedTuple):
             "rounds_planned": self.manifest.config.rounds,
             "records": len(self.records),
             "last": None if last is None else {"time": last.time, "key": last.key},
-            "promotable": None if promotable is None else f"{self.run.id}/{promotable.round}",
-            "promotions": [each.document() for each in self.promotions],
-            "rounds": [_round(result, self.promoted_by(result)) for result in self.rounds],
         }
+        promotions = [each.document() for each in self.promotions]
+        return run_document(head, [round_digest(each) for each in self.rounds], promotions)
 
 
 def view_run(run: Run, promotions: Sequence[PromotionView] = ()) -> RunView:
@@ -163,61 +131,21 @@ def _view_promotion(run: Run, manifest: Mapping[str, Any]) -> PromotionView:
     is_running = is_being_written(run.journal_path)
     records = read_journal(run.journal_path)
     outcome = promote_outcome(records)
-    try:
-        sha256 = manifest["candidate"]
-        candidate = CandidateRef(name=manifest.get("candidate_name", ""), sha256=sha256)
-        return PromotionView(
-            run=run,
-            created=manifest["created"],
-            by=manifest.get("by"),
-            definition=manifest["definition"],
-            target=manifest["target"],
-            candidate=candidate,
-            records=records,
-            outcome=outcome,
-            state=_state(is_running, outcome is not None),
-        )
-    except (KeyError, ValidationError) as error:
-        raise InvalidInputError(
-            f"the run {run.id!r} is no promotion: {error}", hint="kopt history lists the runs"
-        ) from error
+    return PromotionView(
+        run=run,
+        created=manifest["created"],
+        by=manifest.get("by"),
+        definition=manifest["definition"],
+        target=manifest["target"],
+        candidate=promoted_candidate(run.id, manifest),
+        records=records,
+        outcome=outcome,
+        state=_state(is_running, outcome is not None),
+    )
 
 
 def _state(is_running: bool, is_finished: bool) -> str:
     return "finished" if is_finished else "running" if is_running else "interrupted"
-
-
-class RunList(NamedTuple):
-    """All runs that can be read, oldest first, and what is wrong with the others."""
-
-    views: tuple[RunView, ...]
-    problems: tuple[str, ...]
-    promotions: tuple[PromotionView, ...] = ()
-    """Every ``kopt promote``, applied or not."""
-
-
-def list_runs(archive: Archive) -> RunList:
-    """Every campaign and every promotion of the archive."""
-    campaigns: list[Run] = []
-    promotions: list[PromotionView] = []
-    views: list[RunView] = []
-    problems: dict[str, str] = {}
-    for run in archive.runs():
-        try:
-            manifest = run.manifest()
-            if manifest.get("kind") == CAMPAIGN:
-                campaigns.append(run)
-            elif manifest.get("kind") == PROMOTE:
-                promotions.append(_view_promotion(run, manifest))
-        except KoptError as error:
-            problems[run.id] = error.message
-    for run in campaigns:
-        try:
-            views.append(view_run(run, promotions))
-        except KoptError as error:
-            problems[run.id] = error.message
-    named = tuple(f"{run}: {problem}" for run, problem in sorted(problems.items()))
-    return RunList(tuple(views), named, tuple(promotions))
 
 
 def find_run(archive: Archive, run_id: str | None) -> RunView | PromotionView | None:
@@ -232,15 +160,33 @@ def find_run(archive: Archive, run_id: str | None) -> RunView | PromotionView | 
         NotFoundError: If there is no such run.
         InvalidInputError: If it cannot be read.
     """
-    if run_id is None:
-        found = list_runs(archive)
-        latest: tuple[RunView | PromotionView, ...] = found.views or found.promotions
-        return latest[-1] if latest else None
-    run = archive.run(run_id)
-    manifest = run.manifest()
-    if manifest.get("kind") == PROMOTE:
-        return _view_promotion(run, manifest)
-    return view_run(run, list_runs(archive).promotions)
+    with open_index(archive.folder) as index:
+        if run_id is None:
+            latest = _latest(index, CAMPAIGN) or _latest(index, PROMOTE)
+            if latest is None:
+                return None
+            run_id = latest.id
+        run = archive.run(run_id)
+        manifest = run.manifest()
+        if manifest.get("kind") == PROMOTE:
+            return _view_promotion(run, manifest)
+        return view_run(run, list_promotions(index))
+
+
+def _latest(index: Index, kind: str) -> IndexedRun | None:
+    """The last run of a kind that can be read."""
+    return next((run for run in reversed(index.runs(kind)) if run.manifest), None)
+
+
+def list_promotions(index: Index) -> tuple[PromotionView, ...]:
+    """Every ``kopt promote`` that can be read, applied or not, oldest first."""
+    found = [Run(each.folder) for each in index.runs(PROMOTE) if each.manifest]
+    return tuple(_view_promotion(run, run.manifest()) for run in found)
+
+
+def _view_of(archive: Archive, run_id: str) -> RunView:
+    with open_index(archive.folder) as index:
+        return view_run(archive.run(run_id), list_promotions(index))
 
 
 class FoundRound(NamedTuple):
@@ -256,7 +202,7 @@ def find_round(archive: Archive, run_id: str, number: str) -> FoundRound:
     Raises:
         NotFoundError: If there is no such run or round.
     """
-    view = view_run(archive.run(run_id), list_runs(archive).promotions)
+    view = _view_of(archive, run_id)
     for result in view.rounds:
         if str(result.round) == number.removeprefix("r"):
             return FoundRound(view, result)
@@ -278,87 +224,12 @@ def find_rounds(archive: Archive, run_id: str | None, number: str | None) -> tup
         NotFoundError: If there is no such run or round.
     """
     if run_id is None:
-        views = list_runs(archive).views
-        if not views:
+        with open_index(archive.folder) as index:
+            latest = _latest(index, CAMPAIGN)
+        if latest is None:
             return ()
-        run_id = views[-1].run.id
+        run_id = latest.id
     if number is not None:
         return (find_round(archive, run_id, number),)
-    view = view_run(archive.run(run_id), list_runs(archive).promotions)
+    view = _view_of(archive, run_id)
     return tuple(FoundRound(view, result) for result in view.rounds)
-
-
-def _round(result: RoundResult, promoted_by: PromotionView | None) -> dict[str, Any]:
-    comparison = None if result.sweep is None else result.sweep.comparison
-    return {
-        "round": result.round,
-        "bottleneck": result.state.focus.bottleneck,
-        "direction": result.direction.id,
-        "candidates": len(result.candidates),
-        "passed": sum(candidate.passed for candidate in result.candidates),
-        "decision": result.decision.label,
-        "reason": result.decision.reason,
-        "best": None if result.best is None else result.best.model_dump(mode="json"),
-        "ratio": None if comparison is None else comparison.ratio,
-        "ci": None if comparison is None else comparison.ci,
-        "applied": promoted_by is not None
-        or bool(result.promotion is not None and result.promotion.applied),
-        "promoted_by": None if promoted_by is None else promoted_by.run.id,
-    }
-
-
-ROUND_COLUMNS = (
-    "run",
-    "round",
-    "limit",
-    "direction",
-    "passed",
-    "best",
-    "sha256",
-    "ratio",
-    "decision",
-    "applied",
-)
-"""Headings of ``round_row``."""
-
-ROUND_NUMERIC = ("round", "ratio")
-
-
-def round_row(run_id: str, document: Mapping[str, Any]) -> tuple[object, ...]:
-    """One round of ``RunView.document`` as a row of a table."""
-    best = document["best"]
-    return (
-        run_id,
-        document["round"],
-        document["bottleneck"],
-        document["direction"],
-        f"{document['passed']} of {document['candidates']}",
-        None if best is None else best["name"],
-        None if best is None else best["sha256"][:12],
-        None if document["ratio"] is None else f"{document['ratio']:.3f}",
-        document["decision"],
-        "by command" if document["promoted_by"] else "yes" if document["applied"] else "no",
-    )
-
-
-PROMOTION_COLUMNS = ("run", "when", "by", "candidate", "sha256", "against", "ratio", "outcome")
-"""Headings of ``promotion_row``."""
-
-PROMOTION_NUMERIC = ("ratio",)
-
-
-def promotion_row(document: Mapping[str, Any]) -> tuple[object, ...]:
-    """One document of ``PromotionView`` as a row of a table."""
-    incumbent, conditions = document["incumbent"], document["conditions"] or ()
-    failed = ", ".join(each["name"] for each in conditions if not each["ok"])
-    ended = "promoted" if document["applied"] else f"refused: {failed or document['detail']}"
-    return (
-        document["run"],
-        document["created"],
-        document["by"],
-        document["candidate"]["name"] or None,
-        document["candidate"]["sha256"][:12],
-        None if incumbent is None else incumbent["name"],
-        None if document["ratio"] is None else f"{document['ratio']:.3f}",
-        document["state"] if document["detail"] is None else ended,
-    )

@@ -17,6 +17,7 @@ from kopt_harness.journal import JournalRecord, read_journal
 from kopt_harness.schema import Model, Verdict
 from pydantic import ValidationError
 
+from .kinds import PROMOTE_KEY
 from .result import Candidate, Label, PromoteOutcome, RoundResult
 
 __all__ = [
@@ -26,14 +27,13 @@ __all__ = [
     "Trial",
     "closed_rounds",
     "gather",
+    "parse_outcome",
+    "parse_round",
     "promote_outcome",
 ]
 
 RESULT_KEY = "result"
 """Last part of the journal key of a closed round: ``r<number>/result``."""
-
-PROMOTE_KEY = "promote"
-"""Journal key of what ``kopt promote`` found and did, in a run of its own."""
 
 CLEARLY_FASTER = 0.95
 """A ratio at the gate below this deserves a sweep even if another candidate had it first."""
@@ -307,8 +307,17 @@ def closed_rounds(records: Iterable[JournalRecord]) -> tuple[RoundResult, ...]:
         InvalidInputError: If one was written by a version that recorded something else.
     """
     found = [record for record in records if _RESULT.fullmatch(record.key)]
+    return tuple(parse_round(record.value) for record in found)
+
+
+def parse_round(value: dict[str, Any]) -> RoundResult:
+    """A closed round out of its record.
+
+    Raises:
+        InvalidInputError: If it was written by a version that recorded something else.
+    """
     try:
-        return tuple(RoundResult.model_validate(record.value) for record in found)
+        return RoundResult.model_validate(value)
     except ValidationError as error:
         raise _unreadable("a closed round", error) from error
 
@@ -321,11 +330,20 @@ def promote_outcome(records: Iterable[JournalRecord]) -> PromoteOutcome | None:
     """
     for record in records:
         if record.key == PROMOTE_KEY:
-            try:
-                return PromoteOutcome.model_validate(record.value)
-            except ValidationError as error:
-                raise _unreadable("a promotion", error) from error
+            return parse_outcome(record.value)
     return None
+
+
+def parse_outcome(value: dict[str, Any]) -> PromoteOutcome:
+    """What ``kopt promote`` came to, out of its record.
+
+    Raises:
+        InvalidInputError: If it was written by a version that recorded something else.
+    """
+    try:
+        return PromoteOutcome.model_validate(value)
+    except ValidationError as error:
+        raise _unreadable("a promotion", error) from error
 
 
 def _unreadable(what: str, error: ValidationError) -> InvalidInputError:

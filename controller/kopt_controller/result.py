@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
+from kopt_harness.errors import InvalidInputError
 from kopt_harness.schema import Comparison, Flag, GateResult, Model, Reason, SweepResult, Verdict
+from pydantic import ValidationError
 
 from .state import State
 from .steering import Steer
@@ -27,6 +30,7 @@ __all__ = [
     "Standing",
     "SweepSummary",
     "gate_document",
+    "promoted_candidate",
     "sweep_summary",
 ]
 
@@ -273,3 +277,19 @@ def sweep_summary(result: SweepResult) -> SweepSummary:
         flags=evaluation.flags,
         comparison=result.comparison,
     )
+
+
+def promoted_candidate(run_id: str, manifest: Mapping[str, Any]) -> CandidateRef:
+    """What the run of a ``kopt promote`` is about.
+
+    Raises:
+        InvalidInputError: If the manifest is not that of one.
+    """
+    try:
+        for name in ("created", "definition", "target"):
+            str(manifest[name])
+        return CandidateRef(name=manifest.get("candidate_name", ""), sha256=manifest["candidate"])
+    except (KeyError, ValidationError) as error:
+        raise InvalidInputError(
+            f"the run {run_id!r} is no promotion: {error}", hint="kopt history lists the runs"
+        ) from error

@@ -23,8 +23,9 @@ from .campaign import MakeHarness, interruptible, lazy_harness
 from .config import RunConfig
 from .dispatch import Learned, learn_rule
 from .harness import Harness
-from .history import PROMOTE, find_round, list_runs
-from .memory import PROMOTE_KEY
+from .history import find_round
+from .indexed import last_target, open_index, runs_document
+from .kinds import CAMPAIGN, PROMOTE, PROMOTE_KEY
 from .policy import awaits_validation, promotion_conditions, validation_conditions
 from .promotion import Promoter
 from .representing import floors_of, representatives_of
@@ -66,18 +67,18 @@ def find_promotable(
                 f"no candidate of {what!r} passed the gate", hint="kopt history lists the rounds"
             )
         return _resolve(catalog, archive, found.result.best, target or found.result.target)
-    rounds = [(view, r) for view in reversed(list_runs(archive).views) for r in view.rounds[::-1]]
-    if what is None:
-        for view, result in rounds:
-            if view.promotable is result and result.best is not None:
-                return _resolve(catalog, archive, result.best, target or result.target)
-        raise NotFoundError(
-            "no round waits for a promotion",
-            hint="name one: kopt promote RUN/ROUND, or kopt promote SHA",
-        )
-    solution = archive.get(what)
-    known = (r for _, r in rounds if any(c.sha256 == solution.sha256 for c in r.candidates))
-    measured_on = next((r.target for r in known), None)
+    with open_index(archive.folder) as index:
+        if what is None:
+            documents = runs_document(index, index.runs(CAMPAIGN))
+            waiting = [each["promotable"] for each in documents if each["promotable"]]
+            if not waiting:
+                raise NotFoundError(
+                    "no round waits for a promotion",
+                    hint="name one: kopt promote RUN/ROUND, or kopt promote SHA",
+                )
+            return find_promotable(catalog, archive, waiting[-1], target)
+        solution = archive.get(what)
+        measured_on = last_target(index, solution.sha256)
     ref = CandidateRef(name=solution.name, sha256=solution.sha256)
     return _resolve(catalog, archive, ref, target or measured_on or best_target().name)
 

@@ -11,7 +11,7 @@ import contextlib
 import json
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ __all__ = ["MIN_PREFIX", "Archive", "Run", "read_solution"]
 
 MIN_PREFIX = 6
 """Least number of hex digits by which an archived solution can be named."""
+
+_NAME = re.compile(r"\d{8}-\d{6}-.*-[0-9a-f]{4}")
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Archive:
         self.folder = folder
         self.objects = folder / "objects"
         self.runs_folder = folder / "runs"
+        self.sweeps_folder = folder / "sweeps"
 
     def put(self, solution: Solution) -> Path:
         """Keeps a packed solution; the same content is kept once."""
@@ -136,25 +139,53 @@ class Archive:
             label: Part of the id, for people.
             manifest: What the run is started with; ``schema``, ``run`` and ``created`` are added.
         """
-        run = self._new_run(label)
-        head = {
-            "schema": SCHEMA_VERSION,
-            "run": run.id,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        write_atomic(run.manifest_path, json.dumps(head | manifest, indent=1) + "\n")
+        run = self._new_run(self.runs_folder, label)
+        run.logs.mkdir()
+        _write_manifest(run, run.id, manifest)
         return run
 
-    def _new_run(self, label: str) -> Run:
+    def create_sweep(self, label: str, manifest: dict[str, Any], place: Path | None = None) -> Run:
+        """A sweep's folder, with its manifest written; one that goes on keeps its own.
+
+        Args:
+            label: Part of the id, for people.
+            manifest: As for a run.
+            place: Where the folder is, if elsewhere; the archive then has a link to it.
+        """
+        if place is None:
+            run = self._new_run(self.sweeps_folder, label)
+            _write_manifest(run, run.id, manifest)
+            return run
+        run = Run(place)
+        if not run.manifest_path.exists():
+            name = self._new_name(self.sweeps_folder, label)
+            _write_manifest(run, name, manifest)
+            # What cannot be linked is not shown by kopt status, and that is all.
+            with contextlib.suppress(OSError):
+                self.sweeps_folder.mkdir(parents=True, exist_ok=True)
+                (self.sweeps_folder / name).symlink_to(place.absolute())
+        return run
+
+    def _new_run(self, parent: Path, label: str) -> Run:
         """A folder named after this moment, which the name tells to 15 microseconds."""
         while True:
-            now = datetime.now(UTC)
-            fraction = now.microsecond * 0x10000 // 1_000_000
-            run = Run(self.runs_folder / f"{now:%Y%m%d-%H%M%S}-{label}-{fraction:04x}")
+            run = Run(parent / self._new_name(parent, label))
             # Another process may have taken the same 15 microseconds.
             with contextlib.suppress(FileExistsError):
-                run.logs.mkdir(parents=True)
+                run.folder.mkdir(parents=True)
                 return run
+
+    def _new_name(self, parent: Path, label: str) -> str:
+        """After this moment, or after that of the latest if the clock was set back since."""
+        now = datetime.now(UTC)
+        second, fraction = f"{now:%Y%m%d-%H%M%S}", now.microsecond * 0x10000 // 1_000_000
+        latest = max((Run(path).moment for path in _entries(parent)), default=("", ""))
+        if (second, f"{fraction:04x}") <= latest:
+            second, fraction = latest[0], int(latest[1], 16) + 1
+            if fraction > 0xFFFF:
+                later = datetime.strptime(second, "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+                second, fraction = f"{later + timedelta(seconds=1):%Y%m%d-%H%M%S}", 0
+        return f"{second}-{label}-{fraction:04x}"
 
     def runs(self) -> tuple[Run, ...]:
         """All runs that have a manifest, oldest first."""
@@ -183,6 +214,22 @@ class Archive:
             )
         known = ", ".join(run.id for run in runs[-5:]) or "there are none yet"
         raise NotFoundError(f"no run {run_id!r}", hint=f"latest runs: {known}")
+
+
+def _entries(parent: Path) -> list[Path]:
+    """Folders whose names are of the form that runs have."""
+    if not parent.is_dir():
+        return []
+    return [path for path in parent.iterdir() if _NAME.fullmatch(path.name)]
+
+
+def _write_manifest(run: Run, name: str, manifest: dict[str, Any]) -> None:
+    head = {
+        "schema": SCHEMA_VERSION,
+        "run": name,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    write_atomic(run.manifest_path, json.dumps(head | manifest, indent=1) + "\n")
 
 
 def read_solution(path: Path) -> Solution:

@@ -6,6 +6,7 @@ KoptError
 │   ├── InvalidInputError a file or value that cannot be read as what it should be
 │   └── UnavailableError  a target, tool or package that this machine lacks
 ├── InfraError            machine, driver, disk, data: exit 3, worth a retry
+│   ├── TransientError    a process of kopt's own that was lost: tried again at once
 │   └── ProfileError      a profiler that failed, or saw nothing of what was meant
 └── InterruptedRunError   stopped by the user, state saved: exit 130
 
@@ -21,6 +22,8 @@ __all__ = [
     "KoptError",
     "NotFoundError",
     "ProfileError",
+    "StoppedError",
+    "TransientError",
     "UnavailableError",
     "UsageError",
 ]
@@ -59,8 +62,16 @@ class InfraError(KoptError):
     exit_code = 3
 
 
+class TransientError(InfraError):
+    """A judge was killed, or a process could not be started; the next one may do."""
+
+
 class ProfileError(InfraError):
     """A profile without anything in it: the cause, and how to get one."""
+
+
+class StoppedError(Exception):
+    """Of a thread whose work nobody wants any more; it ends there."""
 
 
 class InterruptedRunError(KoptError):

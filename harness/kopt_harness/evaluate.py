@@ -248,9 +248,11 @@ def check_sets(
     They are shared by candidates, but for one that is drawn after the solution was loaded.
     """
     first, *others = generators
-    numbers = session.fresh_for(solution.sha256, first, session.sets(first, trials))
+    # The last is drawn now, so that no solution is judged by sets of earlier sessions alone.
+    contest = session.sets(first, trials, shelved=trials - 1)
+    numbers = session.fresh_for(solution.sha256, first, contest)
     for generator in others:
-        numbers += session.sets(generator, 1)
+        numbers += session.sets(generator, 1, shelved=1)
     return numbers
 
 

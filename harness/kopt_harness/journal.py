@@ -1,16 +1,19 @@
 """The journal of a run: append-only JSON lines, the truth from which all else is derived.
 
 One record is one completed unit: ``{"schema", "seq", "time", "key", "value"}``. A record is
-on disk (``fsync``) before ``put`` returns. A line that a crash left unfinished is cut off
-when the journal is opened again; damage anywhere else is an error, never skipped. One
-process writes at a time, held by a file lock that the kernel drops when the process dies.
+on disk (``fsync``) before ``put`` returns. What a crash or a bad disk has left behind the last
+whole record is kept aside in a file of its own when the journal is opened again; damage that
+whole records follow is an error, never skipped. One process writes at a time, held by a file
+lock that the kernel drops when the process dies.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +21,20 @@ from typing import Any, NamedTuple
 from filelock import FileLock
 from filelock import Timeout as LockTimeout
 
-from .atomic import sync_folder
+from .atomic import sync_folder, write_atomic
 from .errors import InfraError, InvalidInputError, UsageError
 from .ledger import Ledger, ScopedLedger, dumps
-from .schema import SCHEMA_VERSION
+from .version import SCHEMA_VERSION
 
-__all__ = ["Journal", "JournalRecord", "is_being_written", "read_journal"]
+__all__ = [
+    "Journal",
+    "JournalRecord",
+    "PlacedRecord",
+    "is_being_written",
+    "read_journal",
+    "read_records",
+    "tail_bytes",
+]
 
 
 class JournalRecord(NamedTuple):
@@ -37,10 +48,12 @@ class JournalRecord(NamedTuple):
     value: dict[str, Any]
 
 
-class _Content(NamedTuple):
-    records: list[JournalRecord]
-    good_bytes: int
-    """Length of the file up to the end of the last whole record."""
+class PlacedRecord(NamedTuple):
+    """A record, and where it ends."""
+
+    record: JournalRecord
+    end: int
+    """Byte after its line."""
 
 
 class Journal:
@@ -51,46 +64,65 @@ class Journal:
 
         Raises:
             UsageError: If another process is writing it.
-            InvalidInputError: If a record other than the last cannot be read.
-            InfraError: If its folder cannot be made.
+            InvalidInputError: If a record that others follow cannot be read.
+            InfraError: If its folder cannot be made or written to.
         """
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InfraError(
-                f"cannot write the journal {str(path)!r}: {error.strerror}",
-                hint="name a folder that can be written",
-            ) from error
         self.path = path
+        self.kept_aside: Path | None = None
+        """Where that is which was no whole record at the end; None where there was nothing."""
         self._lock = _lock_of(path)
         # Worker pairs of one sweep complete units in threads of their own.
         self._one_at_a_time = threading.Lock()
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             # Long enough to outlast somebody who only looks whether it is being written.
             self._lock.acquire(timeout=0.5)
+            try:
+                self._open()
+            except BaseException:
+                self._lock.release()
+                raise
         except LockTimeout as error:
             raise UsageError(
                 f"the run {path.parent.name!r} is being written by another process",
                 hint="wait until it ends, or look at it with: kopt status",
             ) from error
-        try:
-            self._open()
-        except BaseException:
-            self._lock.release()
-            raise
+        except OSError as error:
+            raise InfraError(
+                f"cannot write the journal {str(path)!r}: {error.strerror}",
+                hint="name a folder that can be written",
+            ) from error
 
     def _open(self) -> None:
         is_new = not self.path.exists()
-        content = _Content([], 0) if is_new else _parse(self.path)
-        self._values = {record.key: dumps(record.value) for record in content.records}
+        self._values: dict[str, str] = {}
+        self._end_bytes = 0
+        for record, end in () if is_new else read_records(self.path):
+            self._values[record.key] = dumps(record.value)
+            self._end_bytes = end
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        self._end_bytes = content.good_bytes
         self._broken = False
-        if is_new:
-            sync_folder(self.path.parent)
-        elif os.fstat(self._file).st_size != content.good_bytes:
-            os.ftruncate(self._file, content.good_bytes)
-            os.fsync(self._file)
+        try:
+            if is_new:
+                sync_folder(self.path.parent)
+            elif os.fstat(self._file).st_size != self._end_bytes:
+                self._keep_aside()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _keep_aside(self) -> None:
+        """Moves what is no whole record to a file of its own, which is on disk first."""
+        with self.path.open("rb") as file:
+            file.seek(self._end_bytes)
+            tail = file.read()
+        number = 1
+        while (place := self.path.with_name(f"{self.path.name}.aside-{number}")).exists():
+            number += 1
+        write_atomic(place, tail)
+        os.ftruncate(self._file, self._end_bytes)
+        os.fsync(self._file)
+        self.kept_aside = place
 
     def get(self, key: str) -> dict[str, Any] | None:
         """The value of a completed unit; None if it is not complete."""
@@ -171,21 +203,59 @@ def read_journal(path: Path) -> tuple[JournalRecord, ...]:
     """All whole records, without the lock: also of a run that is being written.
 
     Raises:
-        InvalidInputError: If a record other than the last cannot be read.
+        InvalidInputError: If a record that others follow cannot be read.
     """
-    return tuple(_parse(path).records) if path.exists() else ()
+    return tuple(record for record, _ in read_records(path)) if path.exists() else ()
+
+
+def read_records(path: Path, *, start: int = 0, seq: int = 0) -> Iterator[PlacedRecord]:
+    """Whole records one after the other, which takes the memory of one.
+
+    Args:
+        path: Of a journal.
+        start: Byte at which a record begins.
+        seq: Number of that record.
+
+    Raises:
+        InvalidInputError: If a record that others follow cannot be read.
+    """
+    with path.open("rb") as file:
+        file.seek(start)
+        end = start
+        for line in file:
+            record = _parse_line(line[:-1], seq) if line.endswith(b"\n") else None
+            if record is None:
+                rest = list(file)
+                # A tail belongs to a journal: lines of which the first is no record are none.
+                if any(map(_is_record, rest)) or (seq == 0 and rest):
+                    raise InvalidInputError(
+                        f"record {seq} of the journal {str(path)!r} is damaged",
+                        hint="restore the file from a backup, or start a new run",
+                    )
+                return
+            end += len(line)
+            seq += 1
+            yield PlacedRecord(record, end)
+
+
+def tail_bytes(path: Path, end: int) -> int:
+    """How much there is behind the last whole record, which ends at ``end``."""
+    return path.stat().st_size - end
 
 
 def is_being_written(path: Path) -> bool:
     """Whether a process has the journal open for writing now."""
-    if not _lock_path(path).exists():
-        return False
-    lock = _lock_of(path)
     try:
-        lock.acquire()
-    except LockTimeout:
+        descriptor = os.open(_lock_path(path), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        # Shared, so that two who look do not take each other for a writer.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
         return True
-    lock.release()
+    finally:
+        os.close(descriptor)
     return False
 
 
@@ -197,24 +267,13 @@ def _lock_path(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
 
 
-def _parse(path: Path) -> _Content:
-    data = path.read_bytes()
-    records: list[JournalRecord] = []
-    offset = 0
-    while offset < len(data):
-        end = data.find(b"\n", offset)
-        is_last = end < 0 or end == len(data) - 1
-        record = None if end < 0 else _parse_line(data[offset:end], len(records))
-        if record is None:
-            if not is_last:
-                raise InvalidInputError(
-                    f"record {len(records)} of the journal {str(path)!r} is damaged",
-                    hint="restore the file from a backup, or start a new run",
-                )
-            break
-        records.append(record)
-        offset = end + 1
-    return _Content(records, offset)
+def _is_record(line: bytes) -> bool:
+    """Whether a line has the form of a record, at whatever place."""
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and {"schema", "seq", "key", "value"} <= data.keys()
 
 
 def _parse_line(line: bytes, seq: int) -> JournalRecord | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kopt_harness.errors import InfraError, KoptError, UnavailableError
+from kopt_harness.errors import InfraError, KoptError, TransientError, UnavailableError
 from kopt_harness.schema import Flag, Phase, Reason, TierResult, Verdict
 from kopt_harness.worker.spawn import WorkerFailedError
 
@@ -76,8 +76,9 @@ def candidate_failed(
 
 
 def infra(what: str, error: WorkerFailedError) -> InfraError:
-    """What failed, and what the worker said."""
-    return InfraError(f"{what}: {error.detail}", hint="try again; kopt doctor checks the machine")
+    """What failed, and what the worker said; one that is gone says nothing of the next."""
+    kind = TransientError if error.kind in ("crash", "lost", "timeout") else InfraError
+    return kind(f"{what}: {error.detail}", hint="try again; kopt doctor checks the machine")
 
 
 def judge_failed(what: str, error: WorkerFailedError) -> KoptError:

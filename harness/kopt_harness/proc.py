@@ -81,6 +81,8 @@ class Process(Protocol):
 
     def wait(self, timeout: float) -> int: ...  # noqa: D102
 
+    def is_lost(self) -> bool: ...  # noqa: D102
+
 
 class _Program(subprocess.Popen[bytes]):
     def has_ended(self) -> bool:
@@ -89,6 +91,10 @@ class _Program(subprocess.Popen[bytes]):
             return True
         flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
         return os.waitid(os.P_PID, self.pid, flags) is not None
+
+    def is_lost(self) -> bool:
+        """Nothing but this process has to live for it."""
+        return False
 
 
 class _Capture:
@@ -252,6 +258,15 @@ class Worker:
     def wait(self, timeout_s: float) -> bool:
         """Whether it ends by itself within a time."""
         return _wait(self._process, timeout_s)
+
+    def is_lost(self) -> bool:
+        """Whether what started it has ended, and took it along whatever it did."""
+        return self._process.is_lost()
+
+    def kill(self) -> None:
+        """Kills the process, and waits for nothing: whoever waits for it sees that it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
 
     def end(self) -> Ending:
         """Ends it and everything below it; the same answer when it is asked again.

@@ -66,6 +66,7 @@ class Session:
         seed_salt: int = 0,
         observer: Observer | None = None,
         own_calls: int = 0,
+        pool_bytes: int | None = None,
     ) -> None:
         self._setting = setting
         self.definition = definition
@@ -81,7 +82,7 @@ class Session:
         self._random = random.Random(setting.options.seed)
         self._workload: Workload | None = None
         self._sets: dict[str, dict[str, list[int]]] = {}
-        self._pools = PoolMemory()
+        self._pools = PoolMemory(pool_bytes)
         self._reference_s = 0.0
         self._had_unused = False
         self._drawn = 0
@@ -105,6 +106,10 @@ class Session:
     def close(self) -> None:
         """Ends all workers."""
         self._workers.close()
+
+    def kill(self) -> None:
+        """Kills all workers from another thread; the one that uses them closes the session."""
+        self._workers.kill()
 
     @property
     def generators(self) -> dict[str, str]:
@@ -142,8 +147,16 @@ class Session:
             self._had_unused = False
             self._reference_s = 0.0
 
-    def sets(self, generator: str, count: int, *, reference: bool = True) -> list[int]:
+    def sets(
+        self, generator: str, count: int, *, reference: bool = True, shelved: int = 0
+    ) -> list[int]:
         """The first ``count`` sets of a generator on the current workload.
+
+        Args:
+            generator: Its name.
+            count: How many.
+            reference: Whether expected outputs are computed at once.
+            shelved: So many of them may be of an earlier session, where there is a shelf.
 
         Raises:
             CandidateFailedError: verdict ``invalid``: a kernel that writes zeros would pass.
@@ -151,24 +164,38 @@ class Session:
         assert self._workload is not None
         known = self._sets.setdefault(self._workload.uuid, {}).setdefault(generator, [])
         while len(known) < count:
-            known.append(self.fresh_set(generator, reference=reference))
+            place = len(known) if len(known) < shelved and self._may_shelve() else None
+            known.append(self._draw(generator, reference=reference, place=place))
         return known[:count]
 
     def fresh_set(self, generator: str, *, reference: bool = True) -> int:
         """A set that no call has seen."""
+        return self._draw(generator, reference=reference, place=None)
+
+    def _draw(self, generator: str, *, reference: bool, place: int | None) -> int:
         assert self._workload is not None
         self._pools.add(self._workload.uuid, self._set_bytes(self._workload))
-        answer = self._workers.ask_judge("draw", generator=generator, reference=reference)
+        answer = self._workers.ask_judge(
+            "draw", generator=generator, reference=reference, place=place
+        )
         if answer["invalid"]:
             reason = Reason.model_validate(answer["invalid"])
             raise CandidateFailedError(Verdict.INVALID, "check", reason)
         self._reference_s = max(self._reference_s, answer["reference_s"])
         number = int(answer["set"])
         self._drawn += 1
-        self._drawn_at[self._workload.uuid, number] = self._drawn
-        self._used.discard((self._workload.uuid, number))
-        self._met = {m for m in self._met if m[1:] != (self._workload.uuid, number)}
+        key = self._workload.uuid, number
+        self._drawn_at[key] = 0 if answer["met"] else self._drawn
+        # One that was in a call of an earlier session is varied like one that was in this one's.
+        (self._used.add if answer["met"] else self._used.discard)(key)
+        self._met = {m for m in self._met if m[1:] != key}
         return number
+
+    def _may_shelve(self) -> bool:
+        """Whether a candidate is kept from the judge's files by more than good manners."""
+        granted = self.isolation.get("candidate", {})
+        barriers = ("own_root", "landlock", "other_uid")
+        return self._setting.shelf is not None and any(granted.get(b) is True for b in barriers)
 
     def renew(self) -> None:
         """Forgets every set, so that whoever is called next meets none that was used."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -37,6 +37,10 @@ class Setting:
     options: MeasureOptions
     builds: Path | None = None
     """Folder of built solutions; null: the root's own."""
+    threads: int | None = None
+    """Processors for each worker; null: all."""
+    shelf: Path | None = None
+    """Where judges keep input sets for later sweeps; null: nowhere, every set is new."""
 
     @classmethod
     def here(cls, catalog: Catalog, target: str, options: MeasureOptions) -> Setting:
@@ -77,11 +81,16 @@ class Setting:
         """GPU UUID, ``cpu`` or ``simulated``: what a lease is taken on."""
         return self.target.present().uuid or self.target.kind
 
+    def on_each_device(self) -> tuple[Setting, ...]:
+        """One setting for each device of the target in this machine."""
+        return tuple(replace(self, target=target) for target in self.target.each())
+
     @property
     def worker_variables(self) -> dict[str, str]:
-        """What makes the target's device the first that a worker sees."""
+        """What makes the target's device the first that a worker sees, and its threads."""
         uuid = self.target.present().uuid
-        return {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
+        variables = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
+        return variables | ({} if self.threads is None else {"OMP_NUM_THREADS": str(self.threads)})
 
     @property
     def l2_bytes(self) -> int | None:

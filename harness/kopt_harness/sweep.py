@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from queue import Empty, SimpleQueue
-
-import psutil
 
 from kopt_harness.baselines import compare_baselines, find_baselines
 from kopt_harness.compare import Pair, compare_pair
 from kopt_harness.evaluate import MAX_DEATHS, Progress, conclude, evaluate, in_force
-from kopt_harness.layout import Arena
+from kopt_harness.fleet import Fleet, Job
 from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
 from kopt_harness.schema import (
@@ -33,14 +29,12 @@ from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 from kopt_harness.timings import with_pair
 
-__all__ = ["admitted_workers", "sweep"]
+__all__ = ["for_sweep", "sweep"]
 
 MANY_WORKLOADS = 16
 """So many give an interval degrees of freedom enough with two blocks each."""
 MANY_BLOCKS_MIN = 2
 """Blocks of each of them before the first look; docs/measurement.md has the error that results."""
-_WORKER_BYTES = 1 << 30
-"""Resident memory of a judge and a candidate beside their tensors, estimated."""
 
 
 def sweep(
@@ -66,7 +60,7 @@ def sweep(
         progress: called after each checked workload.
         distinct_inputs: input sets over all workloads at least, whatever ``trials`` says.
     """
-    setting = _for_sweep(setting, workloads, distinct_inputs)
+    setting = for_sweep(setting, workloads, distinct_inputs)
     definition = setting.catalog.resolve(candidate.definition)
     baselines = find_baselines(setting, definition)
     own = session is None
@@ -77,8 +71,10 @@ def sweep(
         # A promotion rests on inputs that no call before it has seen.
         session.renew()
         if setting.options.workers > 1:
-            evaluation = _check_in_parallel(setting, candidate, workloads, ledger, progress)
-        elif incumbent is not None:
+            # What they find is in the ledger, and said already.
+            _check_ahead(setting, candidate, workloads, ledger, progress)
+            progress = None
+        if incumbent is not None:
             pair = Pair.of(setting, session, ledger, incumbent, candidate)
             evaluation = _visit(pair, workloads, progress)
         else:
@@ -124,17 +120,7 @@ def sweep(
     )
 
 
-def admitted_workers(setting: Setting, workloads: Sequence[Workload], solution: Solution) -> int:
-    """How many worker pairs fit into the memory that is free now, at most ``workers``."""
-    definition = setting.catalog.resolve(solution.definition)
-    largest = max(Arena.for_workloads(definition, [w]).nbytes for w in workloads)
-    sets = setting.options.trials + 3
-    each = _WORKER_BYTES + largest * (1 + 2 * sets)
-    free = int(psutil.virtual_memory().available * 0.8)
-    return max(1, min(setting.options.workers, free // each, len(workloads)))
-
-
-def _for_sweep(setting: Setting, workloads: Sequence[Workload], distinct_inputs: int) -> Setting:
+def for_sweep(setting: Setting, workloads: Sequence[Workload], distinct_inputs: int = 0) -> Setting:
     """The setting with enough input sets a workload, and no more blocks than many need."""
     options = setting.options
     least = -(-distinct_inputs // max(1, len(workloads)))
@@ -177,49 +163,18 @@ def _visit(pair: Pair, workloads: Sequence[Workload], progress: Progress | None)
     return with_pair(evaluation, pair)
 
 
-def _check_in_parallel(
+def _check_ahead(
     setting: Setting,
     candidate: Solution,
     workloads: Sequence[Workload],
     ledger: Ledger,
     progress: Progress | None,
-) -> Evaluation:
-    """Worker pairs take workloads from one queue; each has a judge of its own."""
-    definition = setting.catalog.resolve(candidate.definition)
-    queue: SimpleQueue[Workload] = SimpleQueue()
-    for workload in workloads:
-        queue.put(workload)
-    found: dict[str, Evaluation] = {}
+) -> None:
+    """Checks all workloads by several worker pairs."""
 
-    def work(number: int) -> None:
-        with Session(setting, definition, workloads, seed_salt=number) as session:
-            while (workload := _next(queue)) is not None:
-                one = evaluate(
-                    setting,
-                    candidate,
-                    [workload],
-                    ledger,
-                    session=session,
-                    stress_sets=setting.options.sweep_stress_sets,
-                )
-                found[workload.uuid] = one
-                if progress is not None and one.workloads:
-                    progress(workload, one.workloads[0])
+    def checked(_: Solution, workload: Workload, result: WorkloadResult) -> None:
+        if progress is not None:
+            progress(workload, result)
 
-    count = admitted_workers(setting, workloads, candidate)
-    with ThreadPoolExecutor(count) as pool:
-        for done in [pool.submit(work, number) for number in range(count)]:
-            done.result()
-    first = next(iter(found.values()))
-    results = [r for w in workloads for r in found[w.uuid].workloads]
-    if not results:
-        return first
-    return conclude(setting, candidate, results, isolation=first.isolation)
-
-
-def _next(queue: SimpleQueue[Workload]) -> Workload | None:
-    """Takes one, or None; asking first whether there is one would race with other workers."""
-    try:
-        return queue.get_nowait()
-    except Empty:
-        return None
+    with Fleet([Job(setting, candidate, workloads, ledger)], checked=checked) as fleet:
+        fleet.wait()

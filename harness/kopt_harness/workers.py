@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kopt_harness import conduct, lease
-from kopt_harness.errors import InfraError
+from kopt_harness.errors import InfraError, StoppedError
 from kopt_harness.layout import Arena
 from kopt_harness.outcome import (
     CandidateFailedError,
@@ -65,6 +65,7 @@ class Workers:
         self._closed_phases_ns: dict[str, int] = {}
         self._free_bytes: int | None = None
         self._fault = ""
+        self._killed = False
         self._awake: str | None = None
         self.generators: dict[str, str] = {}
         """Kind by generator name; known once a judge is open."""
@@ -87,6 +88,13 @@ class Workers:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def kill(self) -> None:
+        """Kills all of them from another thread; whoever uses them fails, and closes."""
+        self._killed = True
+        for client in [self._judge, *self._open.values(), *self._started.values()]:
+            if client is not None:
+                client.kill()
 
     @property
     def phases_ns(self) -> dict[str, int]:
@@ -206,11 +214,17 @@ class Workers:
 
     def failed(
         self, sha256: str, phase: Phase, error: WorkerFailedError | WireError
-    ) -> CandidateFailedError:
-        """The verdict for a failure; the process is not used again."""
+    ) -> CandidateFailedError | InfraError:
+        """The verdict for a failure; the process is not used again.
+
+        None on the candidate where the process from which it was forked has ended: it ends its
+        workers, and no candidate reaches it.
+        """
         self.discard(sha256)
         if isinstance(error, WireError):
             error = WorkerFailedError("crash", f"candidate: broken protocol: {error}")
+        if error.kind == "lost":
+            return infra("the candidate process was lost", error)
         has_records = self._setting.target.kind != "cpu"
         return candidate_failed(error, phase, has_records=has_records)
 
@@ -237,6 +251,7 @@ class Workers:
             self._judge = client
             seed = self._setting.options.seed
             folder = Path(self._setting.catalog.folder(self._definition)).resolve()
+            shelf = self._setting.shelf
             try:
                 opened = _timed_phase(
                     client,
@@ -246,6 +261,7 @@ class Workers:
                         timeout_s=_OPEN_TIMEOUT_S,
                         folder=str(folder),
                         seed=None if seed is None else seed + self._salt,
+                        shelf=None if shelf is None else str(shelf),
                         **self._device_fields(),
                     ),
                 )
@@ -259,6 +275,8 @@ class Workers:
         return self._judge
 
     def _client(self, module: str, build_path: str | None = None) -> WorkerClient:
+        if self._killed:
+            raise StoppedError("the session was killed")
         observer = self._observer if module == "observed" else None
         folders = () if observer is None else observer.folders
         return WorkerClient(
@@ -304,7 +322,7 @@ class Workers:
             try:
                 answer = judge.request("canary", timeout_s=_CANARY_TIMEOUT_S)
             except WorkerFailedError as error:
-                if error.kind == "crash":
+                if error.kind in ("crash", "lost"):
                     return ""  # that the judge is gone says nothing of the device
                 return f"after a solution had ended, the device did not answer: {error.detail}"
             if not answer["ok"]:

@@ -27,6 +27,7 @@ DOCUMENTS = (
     "docs/judge.md",
     "docs/lint.md",
     "docs/measurement.md",
+    "docs/reliability.md",
     "docs/replay.md",
     "docs/verdicts.md",
     "kernels/README.md",

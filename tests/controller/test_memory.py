@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kopt_controller.history import list_runs
+from kopt_controller.indexed import open_index
 from kopt_controller.memory import Memory, gather
 from kopt_controller.simulated import SimulatedDevice
 from kopt_harness.archive import Archive
@@ -73,7 +73,8 @@ def test_a_round_of_another_version_does_not_stop_the_others(toy: Toy) -> None:
     path.write_bytes(path.read_bytes().replace(b'"incumbent_before"', b'"incumbent_earlier"'))
     memory = gather(Archive(toy.root.local), "toy_op_n", "cpu")
     assert [past.run for past in memory.rounds] == [second.run.id]
-    (problem,) = list_runs(Archive(toy.root.local)).problems
+    with open_index(toy.root.local) as index:
+        (problem,) = index.problems()
     assert "incumbent_before" in problem
 
 

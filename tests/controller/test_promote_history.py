@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from kopt_controller.cli import main
 from kopt_controller.config import RunConfig
-from kopt_controller.history import PromotionView, find_run, list_runs
-from kopt_controller.memory import PROMOTE_KEY, gather
+from kopt_controller.history import PromotionView, find_run, list_promotions
+from kopt_controller.indexed import open_index
+from kopt_controller.kinds import PROMOTE_KEY
+from kopt_controller.memory import gather
 from kopt_controller.result import PromoteOutcome
 from kopt_controller.reverify import find_promotable, reverify
 from kopt_controller.simulated import SimulatedDevice, SimulatedHarness
@@ -90,6 +92,29 @@ def test_history_lists_promotions_with_who_what_and_when(toy: Toy, kopt: Kopt) -
     assert "refused: speed" in " ".join(text.split())
 
 
+def test_the_index_says_what_the_journals_say(toy: Toy, kopt: Kopt) -> None:
+    """History asks the index, status reads the journal; after reindex it is the same again."""
+    campaigns = [toy.campaign(promotion="ask", rounds=2) for _ in range(3)]
+    for campaign in campaigns:
+        campaign.execute()
+    _promote(toy)
+    history = kopt("history", "--last", "0")
+    assert history["runs_in_all"] == len(history["runs"]) == 3
+    for campaign, shown in zip(campaigns, history["runs"], strict=True):
+        status = kopt("status", campaign.run.id)
+        del status["retained"]
+        assert {"schema": 1, **shown} == status
+    (promotion,) = history["promotions"]
+    status = kopt("status", promotion["run"])
+    del status["retained"]
+    assert {"schema": 1, **promotion} == status
+    last = kopt("history", "--last", "1")
+    assert (last["runs"], last["runs_in_all"]) == (history["runs"][2:], 3)
+    counts = kopt("reindex")
+    assert (counts["runs"], counts["problems"]) == (4, [])
+    assert kopt("history", "--last", "0") == history
+
+
 def test_a_promotion_is_shown_by_its_own_id(toy: Toy, kopt: Kopt) -> None:
     """With its conditions, as kopt promote has printed them."""
     toy.campaign(promotion="ask").execute()
@@ -112,7 +137,8 @@ def test_a_promotion_that_broke_off_is_said_to_have(toy: Toy, kopt: Kopt) -> Non
     toy.campaign(promotion="ask").execute()
     with pytest.raises(InfraError, match="the driver is gone"):
         _promote(toy, harness=Broken("cpu", toy.device))
-    (view,) = list_runs(Archive(toy.root.local)).promotions
+    with open_index(toy.root.local) as index:
+        (view,) = list_promotions(index)
     assert (view.state, view.applied, view.outcome) == ("interrupted", False, None)
     assert "kopt promote" in kopt("status", view.run.id, text=True)
     assert kopt("history")["promotions"][0]["state"] == "interrupted"

@@ -175,3 +175,35 @@ def test_runs_of_one_second_are_listed_in_the_order_of_their_start(tmp_path: Pat
     created = [archive.create_run("toy-cpu", {}).id for _ in range(20)]
     assert [run.id for run in archive.runs()] == created
     assert len(set(created)) == 20
+
+
+@pytest.mark.parametrize(
+    ("latest", "first"),
+    [
+        ("20991231-101010-toy-cpu-00fe", "20991231-101010-x-00ff"),
+        ("20991231-235959-a-ffff", "2100"),
+    ],
+)
+def test_a_run_after_the_clock_was_set_back_is_the_latest(
+    tmp_path: Path, latest: str, first: str
+) -> None:
+    """Its name tells another time; the order is that in which runs were made."""
+    archive = Archive(tmp_path)
+    (archive.runs_folder / latest).mkdir(parents=True)
+    (archive.runs_folder / latest / "manifest.json").write_text("{}")
+    made = [archive.create_run("x", {}).id for _ in range(3)]
+    assert made[0].startswith(first)
+    assert [run.id for run in archive.runs()] == [latest, *made]
+
+
+def test_a_sweep_elsewhere_is_linked(tmp_path: Path) -> None:
+    """Once, however often it is continued; one whose folder is gone is not listed."""
+    archive = Archive(tmp_path / "local")
+    place = tmp_path / "results"
+    first = archive.create_sweep("toy-cpu", {"kind": "sweep"}, place)
+    manifest = first.manifest()
+    assert archive.create_sweep("toy-cpu", {"kind": "sweep"}, place).manifest() == manifest
+    (link,) = archive.sweeps_folder.iterdir()
+    assert link.name == manifest["run"]
+    assert link.resolve() == place
+    assert archive.create_sweep("toy-cpu", {"kind": "sweep"}).folder.parent == link.parent

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kopt_harness.errors import InfraError, InvalidInputError, UsageError
-from kopt_harness.journal import Journal, read_journal
+from kopt_harness.journal import Journal, is_being_written, read_journal
 from kopt_harness.ledger import DictLedger, Ledger, recorded
 
 _HOLD = """
@@ -72,6 +72,24 @@ def test_a_last_line_of_zero_bytes_is_discarded(tmp_path: Path) -> None:
     with Journal(path) as journal:
         assert journal.completed() == ("unit/0", "unit/1")
     assert path.read_bytes() == whole
+
+
+def test_a_corrupt_tail_is_kept_aside(tmp_path: Path) -> None:
+    """Nothing of it is lost, however long it is; the records before it are used."""
+    path = tmp_path / "journal.jsonl"
+    whole = _filled(path, 2)
+    tails = (b'{"schema":1,"seq":2,"key"', b"\0" * 5000 + b"\nnot a record\n[1]\n\xff")
+    for number, tail in enumerate(tails, 1):
+        path.write_bytes(path.read_bytes() + tail)
+        with Journal(path) as journal:
+            assert journal.kept_aside == tmp_path / f"journal.jsonl.aside-{number}"
+            assert journal.kept_aside.read_bytes() == tail
+            assert len(journal.completed()) == 1 + number
+            journal.put(f"after/{number}", {})
+    assert path.read_bytes().startswith(whole)
+    with Journal(path) as journal:
+        assert journal.kept_aside is None
+        assert len(journal.completed()) == 4
 
 
 def test_damage_in_the_middle_is_an_error(tmp_path: Path) -> None:
@@ -145,6 +163,17 @@ def test_a_killed_writer_leaves_no_lock(tmp_path: Path) -> None:
         other.kill()
     with Journal(path) as journal:
         journal.put("a", {})
+
+
+def test_who_looks_does_not_hinder_the_writer(tmp_path: Path) -> None:
+    """A status that looks all the time neither takes the lock nor sees another looker."""
+    path = tmp_path / "journal.jsonl"
+    _filled(path, 1)
+    with ThreadPoolExecutor(2) as pool:
+        looks = [pool.submit(lambda: [is_being_written(path) for _ in range(300)]) for _ in "ab"]
+        assert not any(any(look.result()) for look in looks)
+    with Journal(path):
+        assert is_being_written(path)
 
 
 def test_a_full_disk_keeps_the_journal_whole(

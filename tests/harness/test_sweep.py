@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from kopt_harness.catalog import Catalog
 from kopt_harness.evaluate import evaluate
+from kopt_harness.fleet import admitted_workers
 from kopt_harness.ledger import DictLedger
 from kopt_harness.options import MeasureOptions
 from kopt_harness.schema import Definition, Solution, SweepResult, Verdict, Workload
 from kopt_harness.setting import Setting
-from kopt_harness.sweep import admitted_workers, sweep
+from kopt_harness.sweep import sweep
 
 pytestmark = pytest.mark.alone
 

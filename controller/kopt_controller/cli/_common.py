@@ -49,6 +49,7 @@ __all__ = [
     "discard_stdout",
     "emit",
     "examples",
+    "live_lines",
     "load_solution",
     "note",
     "parse_settings",
@@ -272,6 +273,32 @@ def progress(
                 bar.update(task, completed=done, total=total, description=text or None)
 
         yield _Bar()
+
+
+@contextmanager
+def live_lines(state: AppState, lines: Callable[[], list[str]]) -> Iterator[None]:
+    """Lines on stderr, kept up to date while the block runs; none where that is no terminal.
+
+    Args:
+        state: Of the command; ``-q`` hides them.
+        lines: Makes them, as often as they are shown.
+    """
+    if state.verbosity < 0 or not sys.stderr.isatty():
+        yield
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    def shown() -> Text:
+        return Text("\n".join(lines()))
+
+    with Live(
+        get_renderable=shown,
+        console=_console(sys.stderr),
+        refresh_per_second=2,
+        transient=True,
+    ):
+        yield
 
 
 def examples(*lines: str) -> str:

@@ -15,6 +15,10 @@ DefinitionOption = Annotated[
     str | None,
     typer.Option("--definition", metavar="DEF", help="Only runs of this definition."),
 ]
+LastOption = Annotated[
+    int, typer.Option("--last", metavar="N", min=0, help="Only the latest N runs; 0: all.")
+]
+DEFAULT_LAST = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -26,48 +30,41 @@ def register(app: typer.Typer) -> None:
 
 
 def history(
-    ctx: typer.Context, definition: DefinitionOption = None, target: TargetOption = None
+    ctx: typer.Context,
+    definition: DefinitionOption = None,
+    target: TargetOption = None,
+    last: LastOption = DEFAULT_LAST,
 ) -> None:
     """List rounds and promotions, oldest first, with their decisions."""
-    from kopt_harness.archive import Archive
-
-    from ..history import (
+    from ..indexed import history_document, open_index
+    from ..rows import (
         PROMOTION_COLUMNS,
         PROMOTION_NUMERIC,
         ROUND_COLUMNS,
         ROUND_NUMERIC,
-        list_runs,
         promotion_row,
         round_row,
     )
 
     state = state_of(ctx)
     name = None if definition is None else state.catalog.resolve(definition).name
-    found = list_runs(Archive(state.root.local))
-    runs = [
-        view.document()
-        for view in found.views
-        if name in (None, view.manifest.definition) and target in (None, view.manifest.target)
-    ]
-
-    promotions = [
-        view.document()
-        for view in found.promotions
-        if name in (None, view.definition) and target in (None, view.target)
-    ]
+    with open_index(state.root.local) as index:
+        document = history_document(index, definition=name, target=target, last=last or None)
 
     def human(console: Console) -> None:
-        rows = [round_row(run["run"], each) for run in runs for each in run["rounds"]]
+        rows = [round_row(run["run"], each) for run in document["runs"] for each in run["rounds"]]
         if rows:
             print_table(console, ROUND_COLUMNS, rows, numeric=ROUND_NUMERIC)
         else:
             console.print("No closed rounds yet: kopt round --definition DEF runs one.")
-        if promotions:
+        if document["promotions"]:
             console.print("Promotions by kopt promote:")
-            rows = [promotion_row(each) for each in promotions]
+            rows = [promotion_row(each) for each in document["promotions"]]
             print_table(console, PROMOTION_COLUMNS, rows, numeric=PROMOTION_NUMERIC)
 
-    for problem in found.problems:
+    for problem in document["problems"]:
         note(state, f"note: {problem}")
-    document = {"runs": runs, "promotions": promotions, "problems": list(found.problems)}
+    left_out = document["runs_in_all"] - len(document["runs"])
+    if left_out:
+        note(state, f"note: {left_out} earlier runs are left out; --last 0 shows all")
     emit(state, document, human)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ._common import LOOP, emit, examples, note, print_table, state_of
+from ._common import LOOP, AppState, emit, examples, note, print_table, state_of
 
 if TYPE_CHECKING:
     from kopt_harness.catalog import Catalog
@@ -41,6 +41,9 @@ def status(ctx: typer.Context, run: RunArgument = None, watch: WatchOption = Fal
     from ..history import find_run
 
     state = state_of(ctx)
+    if (sweep := _sweep(state, run, watch=watch)) is not None:
+        emit(state, sweep, lambda console: _print_sweep(console, sweep))
+        return
     archive = Archive(state.root.local)
     view = find_run(archive, run)
     shown = ""
@@ -68,6 +71,45 @@ def status(ctx: typer.Context, run: RunArgument = None, watch: WatchOption = Fal
     emit(state, document, human)
 
 
+def _sweep(state: AppState, name: str | None, *, watch: bool) -> dict[str, Any] | None:
+    """The sweep that was named; without a name one that is running, or the last if all are."""
+    from kopt_harness.watch import progress_lines
+
+    from ..indexed import open_index
+    from ..kinds import CAMPAIGN, PROMOTE
+    from ..sweeping import find_sweep, running_sweep, sweep_document
+
+    with open_index(state.root.local) as index:
+        found = find_sweep(index, name)
+        if name is None:
+            is_alone = index.count(CAMPAIGN, PROMOTE) == 0
+            found = running_sweep(index) or (found if is_alone else None)
+        if found is None:
+            return None
+        document = sweep_document(index, found)
+        while watch and document["state"] == "running":
+            for line in progress_lines(document["progress"]) if document["progress"] else ():
+                note(state, line)
+            time.sleep(WATCH_S)
+            index.refresh()
+            document = sweep_document(index, find_sweep(index, found.id) or found)
+        return document
+
+
+def _print_sweep(console: Console, document: dict[str, Any]) -> None:
+    from kopt_harness.watch import progress_lines
+
+    console.print(f"Sweep {document['run']}: {document['state']}")
+    names = ", ".join(f"{s['name']} ({s['sha256'][:12]})" for s in document["solutions"])
+    console.print(f"{names} on {document['target']}", soft_wrap=True)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in document["verdicts"].items())
+    console.print(f"{counts or 'nothing'} of {document['workloads']} workloads in the journal")
+    for line in progress_lines(document["progress"]) if document["progress"] else ():
+        console.print(line, soft_wrap=True)
+    if document["state"] == "interrupted":
+        console.print(f"Not finished: kopt sweep --out-dir {document['folder']} --resume")
+
+
 def _retained(catalog: Catalog, definition: str, target: str) -> dict[str, str] | None:
     """What ``retained.toml`` names now; None where it names nothing that is there."""
     from kopt_harness.errors import KoptError
@@ -83,7 +125,7 @@ def _retained(catalog: Catalog, definition: str, target: str) -> dict[str, str] 
 
 
 def _print(console: Console, document: dict[str, Any]) -> None:
-    from ..history import ROUND_COLUMNS, ROUND_NUMERIC, round_row
+    from ..rows import ROUND_COLUMNS, ROUND_NUMERIC, round_row
 
     planned, closed = document["rounds_planned"], len(document["rounds"])
     console.print(f"Run {document['run']}: {document['state']}")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from kopt_harness.errors import InfraError, NotFoundError, UnavailableError, UsageError
+from kopt_harness.attempts import Attempts
+from kopt_harness.errors import NotFoundError, UnavailableError, UsageError
 
+from ..kinds import SWEEP
 from ._common import (
     JUDGE,
     AppState,
@@ -21,23 +23,27 @@ from ._common import (
     WorkloadOption,
     emit,
     examples,
+    live_lines,
     load_solution,
     note,
     pick_workloads,
-    progress,
     state_of,
 )
 from ._judging import exit_code, measure_options, open_setting, print_evaluation
 from .compare import print_comparison
 
 if TYPE_CHECKING:
+    from kopt_harness.archive import Run
+    from kopt_harness.detailed import DetailedResults
+    from kopt_harness.journal import Journal
     from kopt_harness.ledger import Ledger
-    from kopt_harness.schema import Definition, Solution, SweepResult, Workload
+    from kopt_harness.schema import Definition, Solution, SweepResult, Workload, WorkloadResult
     from kopt_harness.setting import Setting
+    from kopt_harness.sweeps import Request
     from rich.console import Console
 
-RETRIES = 2
-"""Further tries after the machine failed, with ``--retry``."""
+RESULT_FILE = "result.json"
+"""The document of the sweep; beside its journal once it is complete."""
 
 
 def register(app: typer.Typer) -> None:
@@ -55,7 +61,8 @@ def register(app: typer.Typer) -> None:
 def sweep(
     ctx: typer.Context,
     solution: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="Default: the incumbents.")
+        list[Path] | None,
+        typer.Argument(metavar="[DIR]...", help="Default: the incumbents."),
     ] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", min=1, help="A ceiling; default: 1.")
@@ -69,9 +76,10 @@ def sweep(
     out_dir: Annotated[
         Path | None, typer.Option("--out-dir", metavar="D", help="Where the journal is kept.")
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Try again where the machine failed.")] = (
-        False
-    ),
+    retry: Annotated[
+        bool,
+        typer.Option("--retry", help="Continue, and do again where the machine failed."),
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the journal there.")] = False,
     correctness_only: Annotated[
         bool, typer.Option("--correctness-only", help="No timing: a correctness gate for CI.")
@@ -80,12 +88,19 @@ def sweep(
         list[str] | None,
         typer.Option("--baseline", metavar="NAME", help="Time a peer, paired; may be repeated."),
     ] = None,
+    fresh_inputs: Annotated[
+        bool, typer.Option("--fresh-inputs", help="Use and keep no input set of other sweeps.")
+    ] = False,
     target: TargetOption = None,
     workload: WorkloadOption = None,
     seed: SeedOption = None,
     trials: TrialsOption = None,
 ) -> None:
-    """Check a solution on every workload and compare it with the incumbent."""
+    """Check solutions on every workload and compare each with the incumbent.
+
+    A fault of the machine that is known to pass is tried again by itself, a few times; a verdict
+    on a solution never is.
+    """
     from kopt_harness.baselines import find_baselines
     from kopt_harness.files import write_output
     from kopt_harness.journal import Journal
@@ -101,25 +116,24 @@ def sweep(
     names = [] if correctness_only else baseline
     options = measure_options(state, trials=trials, seed=seed, workers=workers, baselines=names)
     setting = open_setting(state, target, options)
+    if not fresh_inputs:
+        setting = dataclasses.replace(setting, shelf=state.root.local / "judge")
     chosen = _solutions(state, setting, solution, definition)
     for resolved, _ in chosen:
         find_baselines(setting, resolved)  # before anything is measured: a sweep may take hours
-    folder = out_dir or state.root.local / "sweeps" / f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
-    _require_fresh(folder, resume=resume)
-    documents: list[dict[str, Any]] = []
-    results: list[SweepResult] = []
-    again = f"kopt sweep with the same arguments, --out-dir {folder} and --resume"
-    with Journal(folder / "journal.jsonl") as journal, interruptible("the sweep", again):
-        ledger = journal.scoped(_scope(setting))
-        for resolved, packed in chosen:
-            workloads = pick_workloads(state, resolved, workload, default="all")
-            one = _Sweep(state, setting, resolved, packed, workloads, ledger)
-            result = one.run(timed=not correctness_only, retries=RETRIES if retry else 0)
-            results.append(result)
-            documents.append(sweep_document(result))
-    note(state, f"journal: {folder / 'journal.jsonl'}")
-    whole = documents[0] if solution is not None else {"sweeps": documents}
-    write_output(folder / "result.json", json.dumps(whole, indent=1) + "\n")
+    picked = [pick_workloads(state, resolved, workload, default="all") for resolved, _ in chosen]
+    run = _open_run(state, setting, chosen, picked, out_dir, go_on=resume or retry, resume=resume)
+    again = f"kopt sweep with the same arguments, --out-dir {run.folder} and --resume"
+    with Journal(run.journal_path) as journal, interruptible("the sweep", again):
+        _say_kept_aside(state, journal)
+        (run.folder / RESULT_FILE).unlink(missing_ok=True)  # of a sweep that goes on
+        results = _Sweep(state, setting, run.folder, Attempts(journal, again=retry)).run(
+            chosen, picked, timed=not correctness_only
+        )
+    note(state, f"journal: {run.journal_path}")
+    documents = [sweep_document(result) for result in results]
+    whole = documents[0] if solution and len(solution) == 1 else {"sweeps": documents}
+    write_output(run.folder / RESULT_FILE, json.dumps(whole, indent=1) + "\n")
     emit(state, whole, lambda console: _print(console, results))
     raise typer.Exit(exit_code(Verdict.combine(r.evaluation.verdict for r in results)))
 
@@ -138,48 +152,114 @@ def _scope(setting: Setting) -> str:
 
 
 class _Sweep:
-    """One solution over its workloads."""
+    """Solutions over their workloads, shown and written down while it goes on."""
 
-    def __init__(
-        self,
-        state: AppState,
-        setting: Setting,
-        definition: Definition,
-        solution: Solution,
-        workloads: list[Workload],
-        ledger: Ledger,
-    ) -> None:
+    def __init__(self, state: AppState, setting: Setting, folder: Path, ledger: Ledger) -> None:
         self._state = state
         self._setting = setting
-        self._definition = definition
-        self._solution = solution
-        self._workloads = workloads
+        self._folder = folder
         self._ledger = ledger
 
-    def run(self, *, timed: bool, retries: int) -> SweepResult:
+    def run(
+        self,
+        chosen: Sequence[tuple[Definition, Solution]],
+        picked: Sequence[list[Workload]],
+        *,
+        timed: bool,
+    ) -> list[SweepResult]:
         """Sweeps; after a failure of the machine what is complete is not measured again."""
-        from kopt_harness.sweep import sweep as run_sweep
+        from kopt_harness.sweeps import Request, devices_for, sweep_all
+        from kopt_harness.watch import PROGRESS_FILE, Watch, progress_lines
 
         target = self._setting.target.name
-        incumbent = self._state.catalog.incumbent(self._definition, target) if timed else None
-        total = len(self._workloads)
-        with progress(self._state, f"sweep {self._solution.name}", total) as bar:
-            for left in range(retries, -1, -1):
-                count = iter(range(1, total + 1))
-                try:
-                    return run_sweep(
-                        self._setting,
-                        self._solution,
-                        incumbent,
-                        self._workloads,
-                        self._ledger,
-                        progress=_advance(bar.update, count),
-                    )
-                except InfraError as error:
-                    if not left:
-                        raise
-                    note(self._state, f"the machine failed: {error.message}; trying again")
-        raise AssertionError("the last try returns or raises")
+        settings = devices_for(self._setting, len(chosen))
+        requests = [
+            Request(
+                setting,
+                candidate,
+                self._state.catalog.incumbent(definition, target) if timed else None,
+                workloads,
+                self._ledger.scoped(_scope(setting)),
+            )
+            for setting, (definition, candidate), workloads in zip(
+                settings, chosen, picked, strict=True
+            )
+        ]
+        files = self._files(requests)
+        watch = Watch(sum(map(len, picked)), self._folder / PROGRESS_FILE)
+
+        def checked(candidate: Solution, workload: Workload, result: WorkloadResult) -> None:
+            files[candidate.sha256].add(candidate, workload, result)
+
+        def swept(request: Request, result: SweepResult) -> None:
+            from kopt_harness.baselines import reference_latency
+
+            latency = {
+                each.uuid: reference_latency(result, each.uuid)["reference_latency_ms"]
+                for each in request.workloads
+            }
+            file = files[request.candidate.sha256]
+            file.conclude(result.evaluation, request.workloads, latency)
+
+        with live_lines(self._state, lambda: progress_lines(watch.document())):
+            try:
+                return sweep_all(requests, watch=watch, checked=checked, swept=swept)
+            finally:
+                watch.end()
+
+    def _files(self, requests: Sequence[Request]) -> dict[str, DetailedResults]:
+        """One file for all; one for each solution where two are of the same definition."""
+        from kopt_harness.detailed import FILE_NAME, DetailedResults
+
+        counts = {each.candidate.sha256: len(each.workloads) for each in requests}
+        if len({each.candidate.definition for each in requests}) == len(requests):
+            file = DetailedResults(self._folder / FILE_NAME, sum(counts.values()))
+            return dict.fromkeys(counts, file)
+        return {
+            each.candidate.sha256: DetailedResults(
+                self._folder / f"{each.candidate.name}-{each.candidate.sha256[:12]}" / FILE_NAME,
+                len(each.workloads),
+            )
+            for each in requests
+        }
+
+
+def _open_run(
+    state: AppState,
+    setting: Setting,
+    chosen: Sequence[tuple[Definition, Solution]],
+    picked: Sequence[list[Workload]],
+    out_dir: Path | None,
+    *,
+    go_on: bool,
+    resume: bool,
+) -> Run:
+    """The folder of the sweep, which ``kopt status`` finds; a new one, or one that goes on."""
+    from kopt_harness.archive import Archive
+
+    if out_dir is not None:
+        _require_fresh(out_dir, go_on=go_on, resume=resume)
+    elif resume:
+        hint = "give --out-dir with the folder of a sweep"
+        raise UsageError("no journal was named that could be continued", hint=hint)
+    definitions = {definition.name: definition.kopt.alias for definition, _ in chosen}
+    manifest = {
+        "kind": SWEEP,
+        "definition": next(iter(definitions)) if len(definitions) == 1 else "",
+        "target": setting.target.name,
+        "solutions": [
+            {"name": s.name, "definition": s.definition, "sha256": s.sha256} for _, s in chosen
+        ],
+        "workloads": sum(map(len, picked)),
+        "workers": setting.options.workers,
+    }
+    label = f"{'-'.join(definitions.values())[:40]}-{setting.target.name}"
+    return Archive(state.root.local).create_sweep(label, manifest, out_dir)
+
+
+def _say_kept_aside(state: AppState, journal: Journal) -> None:
+    if journal.kept_aside is not None:
+        note(state, f"note: the end of the journal was no record; it is in {journal.kept_aside}")
 
 
 def sweep_document(result: SweepResult) -> dict[str, Any]:
@@ -200,21 +280,16 @@ def sweep_document(result: SweepResult) -> dict[str, Any]:
     }
 
 
-def _advance(update: Callable[[int], None], count: Any) -> Callable[[Any, Any], None]:
-    def advance(_workload: Any, _result: Any) -> None:
-        update(next(count))
-
-    return advance
-
-
 def _solutions(
-    state: AppState, setting: Setting, path: Path | None, name: str | None
+    state: AppState, setting: Setting, paths: list[Path] | None, name: str | None
 ) -> list[tuple[Definition, Solution]]:
-    """The solution that was named, or the incumbents."""
-    if path is not None:
+    """The solutions that were named, or the incumbents."""
+    if paths:
         wanted = state.catalog.resolve(name) if name else None
-        packed = load_solution(state, path, definition=wanted)
-        return [(state.catalog.resolve(packed.definition), packed)]
+        packed = [load_solution(state, path, definition=wanted) for path in paths]
+        if len({each.sha256 for each in packed}) < len(packed):
+            raise UsageError("the same solution was named twice", hint="name each of them once")
+        return [(state.catalog.resolve(each.definition), each) for each in packed]
     definitions = [state.catalog.resolve(name)] if name else state.catalog.definitions()
     found = [(d, state.catalog.incumbent(d, setting.target.name)) for d in definitions]
     chosen = [(d, solution) for d, solution in found if solution is not None]
@@ -233,9 +308,9 @@ def _peer(state: AppState, definition: Definition, name: str) -> Solution:
     return find_baseline(state.catalog, definition, name)
 
 
-def _require_fresh(folder: Path, *, resume: bool) -> None:
+def _require_fresh(folder: Path, *, go_on: bool, resume: bool) -> None:
     there = (folder / "journal.jsonl").is_file()
-    if there and not resume:
+    if there and not go_on:
         raise UsageError(f"{str(folder)!r} has a journal already", hint="add --resume")
     if resume and not there:
         raise NotFoundError(

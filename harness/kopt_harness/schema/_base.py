@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-SCHEMA_VERSION = 1
-"""Version written as ``schema`` into every JSON document and journal record."""
+from ..version import SCHEMA_VERSION
+
+__all__ = ["SCHEMA_VERSION", "Model"]
 
 
 class Model(BaseModel):

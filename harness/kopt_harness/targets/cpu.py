@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from .protocol import Figure, Presence
+from .protocol import Figure, Presence, Target
 
 _SYS_CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPUINFO = Path("/proc/cpuinfo")
@@ -39,6 +39,10 @@ class CpuTarget:
         if size is None:
             return None
         return Figure(size, "reported by the operating system", measured=False)
+
+    def each(self) -> tuple[Target, ...]:
+        """The machine is one device."""
+        return (self,)
 
     def present(self) -> Presence:
         """Always there."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal, NamedTuple
 
 from ..environ import cuda_visible_devices
-from .protocol import Figure, Presence
+from .protocol import Figure, Presence, Target
 
 __all__ = ["CudaTarget", "Device", "DeviceListing", "list_devices", "select_visible"]
 
@@ -58,10 +58,19 @@ class CudaTarget:
     l2_bytes: Figure | None = None
     peak_tflops: Mapping[str, Figure] = field(default_factory=dict)
 
+    bound: str = ""
+    """UUID of the only device that it stands for; empty: the first one."""
+
+    def each(self) -> tuple[Target, ...]:
+        """One for each visible device of this model."""
+        found = [device for device in list_devices().devices if self.matches(device)]
+        return tuple(replace(self, bound=device.uuid) for device in found) or (self,)
+
     def matches(self, device: Device) -> bool:
-        """Whether a device is of this model."""
+        """Whether a device is of this model, and the one that it is bound to."""
         return (
-            device.compute_capability == self.compute_capability
+            self.bound in ("", device.uuid)
+            and device.compute_capability == self.compute_capability
             and re.search(self.device_pattern, device.name) is not None
         )
 

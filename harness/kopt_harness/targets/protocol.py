@@ -97,6 +97,10 @@ class Target(Protocol):
         """Dense peak by dtype name, in TFLOP/s; empty if unknown."""
         ...
 
+    def each(self) -> tuple[Target, ...]:
+        """This target once for each device of it that is here, each bound to its device."""
+        ...
+
     def present(self) -> Presence:
         """Whether this machine has it; answers from a cache after the first call."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .protocol import Figure, Presence
+from .protocol import Figure, Presence, Target
 
 DRAM_GBPS = 100.0
 L2_BYTES = 4 << 20
@@ -30,6 +30,10 @@ class SimulatedTarget:
     copy_gbps: Figure | None = _COPY
     l2_bytes: Figure | None = _CACHE
     peak_tflops: Mapping[str, Figure] = field(default_factory=dict)
+
+    def each(self) -> tuple[Target, ...]:
+        """There is one."""
+        return (self,)
 
     def present(self) -> Presence:
         """It needs no hardware."""

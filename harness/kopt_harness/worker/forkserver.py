@@ -185,6 +185,10 @@ class Forked:
         """Whether it has ended; its process id is not used again until it is waited for."""
         return self.returncode is not None or self._ends_within(0)
 
+    def is_lost(self) -> bool:
+        """Whether its server has ended, and it with it."""
+        return not self._server.usable()
+
     def send_signal(self, number: int) -> None:
         """Sends it a signal.
 

@@ -72,7 +72,14 @@ class Judge:
             self._definition = Definition.model_validate(request["definition"])
             self._device = open_device(request["device_kind"], index=request["device_index"])
             folder = Path(request["folder"])
-            self._pool = Pool(folder, self._definition, self._device.torch_device, request["seed"])
+            shelf = request.get("shelf")
+            self._pool = Pool(
+                folder,
+                self._definition,
+                self._device.torch_device,
+                request["seed"],
+                None if shelf is None else Path(shelf),
+            )
             self._comparator = load_module(folder, "check")
             arena = Arena.model_validate(request["arena"])
             export = self._device.create(arena, self._arena_fd)
@@ -103,10 +110,12 @@ class Judge:
         """Draws a set; with ``reference`` also its expected outputs.
 
         A workload is invalid where a kernel that writes only zeros passes on its first
-        contest set: ``invalid`` then says why.
+        contest set: ``invalid`` then says why. With ``place`` the set may be one of an earlier
+        session: ``met`` says whether it is.
         """
         with self._phases("inputs"):
-            number = self._pool.draw(request["generator"])
+            number = self._pool.draw(request["generator"], request.get("place"))
+            met = self._pool.sets[number].expected is not None
             self._device.synchronize()
         invalid = None
         if request["reference"]:
@@ -120,7 +129,7 @@ class Judge:
                         self._definition, chosen.values, expected, self._comparator
                     )
                     self._discriminates = invalid is None
-        answer = self._answer(set=number, invalid=invalid and invalid.model_dump())
+        answer = self._answer(set=number, met=met, invalid=invalid and invalid.model_dump())
         return answer | {"reference_s": answer["phases"].get("reference", 0) / 1e9}
 
     def refill(self, request: dict[str, Any]) -> dict[str, Any]:

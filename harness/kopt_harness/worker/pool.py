@@ -20,6 +20,8 @@ from typing import Any, Literal
 from kopt_harness.errors import InvalidInputError
 from kopt_harness.schema import Definition
 
+from .shelf import Shelf, ShelvedSet
+
 __all__ = ["InputSet", "Pool", "load_module"]
 
 
@@ -47,12 +49,30 @@ class InputSet:
     values: dict[str, Any]
     """Every input in call order; static ones are shared between sets."""
     expected: dict[str, Any] | None = None
+    place: int | None = None
+    """Number under which it is to be laid on the shelf; None: nowhere."""
 
 
 class Pool:
     """Draws sets and remembers what a correct solution gives for each."""
 
-    def __init__(self, folder: Path, definition: Definition, device: str, seed: int | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        definition: Definition,
+        device: str,
+        seed: int | None,
+        shelf: Path | None = None,
+    ) -> None:
+        """Loads the definition's files.
+
+        Args:
+            folder: Of the definition.
+            definition: What is drawn for.
+            device: PyTorch's name of it.
+            seed: Public, for debugging; None: secret.
+            shelf: Where sets of earlier sessions are; None: nowhere.
+        """
         import torch
 
         self._definition = definition
@@ -67,6 +87,11 @@ class Pool:
         self._rng = torch.Generator(device=device)
         secret = int.from_bytes(os.urandom(8), "little") >> 1
         self._rng.manual_seed(secret if seed is None else seed)
+        reusable = hasattr(self._inputs, "vary") and not definition.kopt.static_inputs
+        self._shelf: Shelf | None = None
+        if shelf is not None and seed is None and reusable:
+            self._shelf = Shelf(shelf, definition, folder, device)
+        self._uuid = ""
         self._static: dict[str, Any] = {}
         self._static_key: tuple[tuple[int, ...], ...] | None = None
         self._axes: dict[str, int] = {}
@@ -82,6 +107,7 @@ class Pool:
     def bind(self, uuid: str, axes: Mapping[str, int]) -> None:
         """Goes to another workload, and to the sets that it has."""
         self.sets = self._by_workload.setdefault(uuid, [])
+        self._uuid = uuid
         self._axes = self._definition.bind(axes)
         follow = getattr(self._inputs, "bind", None)
         if follow is not None:  # inputs that were exported differ by workload, not by axes alone
@@ -97,13 +123,27 @@ class Pool:
         """Frees the sets of a workload; its numbers start again at 0."""
         self._by_workload.pop(uuid, []).clear()
 
-    def draw(self, generator: str) -> int:
-        """Draws one more set and returns its number."""
+    def draw(self, generator: str, place: int | None = None) -> int:
+        """Draws one more set and returns its number.
+
+        Args:
+            generator: Its name.
+            place: Number on the shelf, from which it may come and to which it goes; None: it
+                is drawn anew in any case.
+        """
         spec = self._inputs.GENERATORS[generator]
+        shelf = None if place is None else self._shelf
+        if shelf is not None and place is not None:
+            met = shelf.take(self._uuid, generator, place)
+            if met is not None:
+                self.sets.append(InputSet(generator, spec.kind, met.values, met.expected))
+                return len(self.sets) - 1
         keywords = {"static": self._static} if self._static else {}
         drawn = spec.draw(self._axes, self._rng, **keywords) | self._static
         values = {name: drawn[name] for name in self._definition.inputs}
-        self.sets.append(InputSet(generator=generator, kind=spec.kind, values=values))
+        self.sets.append(
+            InputSet(generator, spec.kind, values, place=None if shelf is None else place)
+        )
         return len(self.sets) - 1
 
     def vary(self, number: int) -> bool:
@@ -142,6 +182,10 @@ class Pool:
         if chosen.expected is None:
             outputs = self._reference.precise(*chosen.values.values())
             chosen.expected = dict(zip(self._definition.outputs, outputs, strict=True))
+            if self._shelf is not None and chosen.place is not None:
+                # As it was drawn: before anybody was called with it, and before it is varied.
+                whole = ShelvedSet(chosen.values, chosen.expected)
+                self._shelf.lay(self._uuid, chosen.generator, chosen.place, whole)
         return chosen.expected
 
 

@@ -78,7 +78,8 @@ class WorkerFailedError(Exception):
     def __init__(self, kind: str, detail: str, *, code: str = "") -> None:
         super().__init__(detail)
         self.kind = kind
-        """``crash``, ``timeout``, ``error``, ``unavailable`` or ``infra``."""
+        """``crash``, ``timeout``, ``error``, ``unavailable``, ``infra``, or ``lost``: it ended
+        because the process that had forked it did."""
         self.detail = detail
         self.code = code
         """``memory-limit``, ``process-limit`` or ``disk-limit`` where its sandbox ended it."""
@@ -301,6 +302,10 @@ class WorkerClient:
         self._channel.close()
         return self._worker.wait(timeout_s)
 
+    def kill(self) -> None:
+        """Kills it under the hands of another thread, which is to ``close`` it."""
+        self._worker.kill()
+
     def close(self) -> proc.Ending:
         """Kills the process and everything below it, and removes its folders."""
         self._channel.close()
@@ -310,6 +315,8 @@ class WorkerClient:
         return self.ending
 
     def _failed(self, kind: str, detail: str) -> WorkerFailedError:
+        if kind == "crash" and self._worker.is_lost():
+            kind, detail = "lost", "the process that had forked it has ended"
         return WorkerFailedError(kind, f"{self.module}: {plain_text(detail)}")
 
     def _epitaph(self) -> WorkerFailedError:
