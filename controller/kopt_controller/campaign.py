@@ -28,6 +28,7 @@ from kopt_harness.errors import (
 )
 from kopt_harness.journal import Journal, read_journal
 from kopt_harness.pack import load
+from kopt_harness.profile import profiler_names, reads_builds
 from kopt_harness.root import Root
 from kopt_harness.schema import Definition, Model
 from kopt_harness.targets import Target, best_target, get_target
@@ -230,6 +231,7 @@ def start_campaign(
     factory = get_agent(config.agent)
     get_policy(config.policy)
     check_ladder(config.ladder)
+    _check_profiler(config.profiler)
     catalog.select(definition, (*config.gate_workloads, *config.sweep_workloads))
     factory.create(_agent_context(catalog, definition, target, config))
     incumbent = catalog.incumbent(definition, target.name)
@@ -369,6 +371,14 @@ def _agent_context(
         inbox=default_inbox if config.inbox is None else Path(config.inbox).expanduser(),
         scripted=tuple(Path(path).expanduser() for path in config.scripted),
     )
+
+
+def _check_profiler(name: str) -> None:
+    if reads_builds(name):
+        raise InvalidInputError(
+            f"the profiler {name!r} sees nothing run, and a state is of what runs",
+            hint=f"one of {', '.join(each for each in profiler_names() if not reads_builds(each))}",
+        )
 
 
 def _within(budget_s: float | None, start: float) -> bool:

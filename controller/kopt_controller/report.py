@@ -72,9 +72,18 @@ def _state(state: Mapping[str, Any]) -> tuple[Block, ...]:
     return (
         Table(columns, rows, numeric),
         f"State: most can be won in {state['regime']}, limited by {state['bottleneck']}{what} "
-        f"(from {state['basis']})",
+        f"(from {state['basis']}){_diagnosis(state)}",
         "",
     )
+
+
+def _diagnosis(state: Mapping[str, Any]) -> str:
+    """What the profile says beyond the class; empty where it says nothing more."""
+    found = state["diagnosis"]
+    if found in (None, "unknown", state["bottleneck"]):
+        return ""
+    limiter = f", {state['limiter']}" if state["limiter"] else ""
+    return f"; the profile says {found}{limiter}"
 
 
 def _dominant(signature: Mapping[str, Any]) -> str | None:

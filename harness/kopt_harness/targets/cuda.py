@@ -53,6 +53,7 @@ class CudaTarget:
     """A checked cold call takes about 3 ms, whatever the solution."""
     caveat: str = ""
     copy_gbps: Figure | None = None
+    launch_us: Figure | None = None
     l2_bytes: Figure | None = None
     peak_tflops: Mapping[str, Figure] = field(default_factory=dict)
 

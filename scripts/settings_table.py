@@ -1,0 +1,256 @@
+"""Times every setting of a C++ solution on the CPU, for scripts/controller_value.py.
+
+What: an exhaustive table over chosen values of the tunables. All settings are built first, with
+the flags of ``kopt`` and precompiled system headers; then all are timed in passes, each pass in
+another order, so that what slows the machine for minutes slows no setting more than another. The
+time of a setting on a workload is the median over passes of the fastest call in a pass, each call
+with evicted caches. Outputs of every setting are held against the reference in the first pass.
+This is a record for comparing searches, no judgement: nothing runs in a sandbox.
+When: once, on a machine that does little else.
+How: python scripts/settings_table.py DEF SOLUTION TABLE.jsonl.gz --folder BUILDS
+         [--values ROWS=1,2,4] [--workload 4] [--passes 7] [--calls 5] [--limit-s 900]
+
+A knob without ``--values`` takes all that it declares. A line of the table is {"settings": {...},
+"us": {uuid: ...} or null, "passes_us": {uuid: [...]}}. A build that exists is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib.util
+import itertools
+import json
+import random
+import re
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+import tvm_ffi
+from kopt_harness.build import get_builder
+from kopt_harness.build.protocol import BuildRequest
+from kopt_harness.catalog import Catalog
+from kopt_harness.check import check_outputs, compare_contest, compare_strict
+from kopt_harness.pack import pack, read_tunables
+from kopt_harness.root import Root
+from kopt_harness.schema import Definition, Solution, Workload
+from kopt_harness.tunables import Tunable
+
+CHECKOUT = Path(__file__).parents[1]
+FLUSH_BYTES = 64 << 20
+"""Written before every call, as the timer of the target cpu does."""
+_SYSTEM_HEADER = re.compile(r"^#include (<[^>]+>)$", re.MULTILINE)
+
+Settings = dict[str, Any]
+
+
+class Build(NamedTuple):
+    """One setting, and its shared object where it was built."""
+
+    settings: Settings
+    solution: Solution
+    library: Path
+
+
+class Case(NamedTuple):
+    """Inputs of a workload, what comes of them, and room for outputs."""
+
+    workload: Workload
+    inputs: dict[str, Any]
+    exact: dict[str, Any]
+    outputs: dict[str, Any]
+
+
+def settings_of(tunables: Mapping[str, Tunable], chosen: Sequence[str]) -> Iterator[Settings]:
+    """Every combination of the chosen values; what is not named takes all of its values.
+
+    Args:
+        tunables: Of the solution.
+        chosen: Each ``NAME=VALUE,VALUE``; every value one that the knob declares.
+    """
+    values = {name: tuple(tunable.values) for name, tunable in tunables.items()}
+    for text in chosen:
+        name, _, given = text.partition("=")
+        known = {str(value): value for value in values[name]}
+        values[name] = tuple(known[each] for each in given.split(","))
+    for row in itertools.product(*values.values()):
+        yield dict(zip(values, row, strict=True))
+
+
+def flags_of(solution: Solution) -> tuple[str, ...]:
+    """The compiler's flags, as kopt gives them."""
+    request = BuildRequest(solution=solution, target="cpu", kind="cpu", arch=None)
+    return get_builder("cpp").plan(request).flags
+
+
+def precompile(solution: Solution, folder: Path) -> Path:
+    """System headers of the sources, compiled once: most of the time goes into them."""
+    names = {name: None for s in solution.sources for name in _SYSTEM_HEADER.findall(s.content)}
+    header = folder / "system.h"
+    header.write_text("".join(f"#include {name}\n" for name in names))
+    flags = [flag for flag in flags_of(solution) if flag.startswith(("-O", "-m", "-s", "-f", "-I"))]
+    flags = [flag for flag in flags if flag != "-shared"]
+    command = ["g++", "-x", "c++-header", str(header), *flags, "-pthread", "-Wall"]
+    subprocess.run([*command, "-o", f"{header}.gch"], cwd=folder, check=True)
+    return header
+
+
+def compile_one(build: Build, header: Path) -> None:
+    """One shared object; where it does not build, none is left."""
+    place = build.library.parent
+    if build.library.exists():
+        return
+    for source in build.solution.sources:
+        path = place / "src" / source.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source.content)
+    units = [f"src/{s.path}" for s in build.solution.sources if s.path.endswith(".cpp")]
+    command = ["g++", "-include", str(header), *units, *flags_of(build.solution)]
+    # The object appears whole or not at all: the script may be stopped and started again.
+    subprocess.run([*command, "-o", "partly.so"], cwd=place, check=False, capture_output=True)
+    if (place / "partly.so").exists():
+        (place / "partly.so").rename(build.library)
+
+
+def load_module(path: Path) -> ModuleType:
+    """A file of a definition's folder."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None, path
+    assert spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def case_of(definition: Definition, folder: Path, workload: Workload) -> Case:
+    """Typical inputs of a workload, from a fixed seed."""
+    axes = definition.bind(workload.axes)
+    generator = next(iter(load_module(folder / "inputs.py").GENERATORS.values()))
+    drawn = generator.draw(axes, torch.Generator().manual_seed(workload.index))
+    inputs = {name: drawn[name] for name in definition.inputs}
+    exact = load_module(folder / "reference.py").precise(*inputs.values())
+    found = dict(zip(definition.outputs, exact, strict=True))
+    outputs = {
+        name: torch.empty(exact.shape, dtype=getattr(torch, definition.outputs[name].dtype))
+        for name, exact in found.items()
+    }
+    return Case(workload, inputs, found, outputs)
+
+
+def is_right(definition: Definition, case: Case) -> bool:
+    """Whether the outputs pass both tiers."""
+    axes = definition.bind(case.workload.axes)
+    if check_outputs(definition, axes, case.outputs):
+        return False
+    tiers = (
+        compare_contest(definition, case.exact, case.outputs),
+        compare_strict(definition, case.exact, case.outputs),
+    )
+    return all(tier.verdict == "pass" for tier in tiers)
+
+
+def fastest_us(run: Any, case: Case, calls: int, flush: torch.Tensor) -> float:
+    """The fastest of some calls, each with caches evicted."""
+    arguments = [
+        tvm_ffi.from_dlpack(x) if isinstance(x, torch.Tensor) else x
+        for x in (*case.inputs.values(), *case.outputs.values())
+    ]
+    found = []
+    for number in range(calls):
+        flush.fill_(number)
+        start_ns = time.perf_counter_ns()
+        run(*arguments)
+        found.append(time.perf_counter_ns() - start_ns)
+    return min(found) / 1e3
+
+
+def measure(
+    definition: Definition,
+    builds: Sequence[Build],
+    cases: Sequence[Case],
+    options: argparse.Namespace,
+) -> list[dict[str, list[float]] | None]:
+    """Of each build the fastest call of every pass by workload; None where it is not right."""
+    rows: list[dict[str, list[float]] | None] = [
+        {case.workload.uuid: [] for case in cases} if build.library.exists() else None
+        for build in builds
+    ]
+    functions: dict[int, Any] = {}
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8)
+    start = time.monotonic()
+    for number in range(options.passes):
+        order = [index for index, row in enumerate(rows) if row is not None]
+        random.Random(number).shuffle(order)
+        for index in order:
+            row = rows[index]
+            assert row is not None, index
+            if index not in functions:
+                module = tvm_ffi.load_module(str(builds[index].library))
+                functions[index] = getattr(module, builds[index].solution.spec.entry_function)
+            for case in cases:
+                us = fastest_us(functions[index], case, options.calls, flush)
+                row[case.workload.uuid].append(us)
+            if number == 0 and not all(is_right(definition, case) for case in cases):
+                rows[index] = None
+        spent_s = time.monotonic() - start
+        print(f"pass {number + 1} of {options.passes}: {spent_s:.0f} s", flush=True)
+        if spent_s * (number + 2) / (number + 1) > options.limit_s:
+            break
+    return rows
+
+
+def main() -> int:
+    """Builds, times and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("definition")
+    parser.add_argument("solution")
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--folder", type=Path, required=True, help="keeps the builds")
+    parser.add_argument("--values", action="append", default=[], help="NAME=VALUE,VALUE")
+    parser.add_argument("--workload", action="append", default=[], help="default: rep")
+    parser.add_argument("--passes", type=int, default=7)
+    parser.add_argument("--calls", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit-s", type=float, default=900.0, help="of timing")
+    parser.add_argument("--build-only", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    catalog = Catalog(Root(CHECKOUT))
+    definition = catalog.resolve(options.definition)
+    folder = catalog.folder(definition)
+    source = folder / "solutions" / options.solution
+    builds = []
+    for settings in settings_of(read_tunables(source), options.values):
+        solution = pack(source, tunables=settings).solution
+        place = options.folder.resolve() / solution.sha256[:16]
+        place.mkdir(parents=True, exist_ok=True)
+        builds.append(Build(settings, solution, place / "solution.so"))
+    header = precompile(builds[0].solution, options.folder.resolve())
+    start = time.monotonic()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(partial(compile_one, header=header), builds))
+    built = sum(build.library.exists() for build in builds)
+    print(f"{built} of {len(builds)} built in {time.monotonic() - start:.0f} s", flush=True)
+    if options.build_only:
+        return 0
+    workloads = catalog.select(definition, options.workload or ["rep"])
+    cases = [case_of(definition, folder, workload) for workload in workloads]
+    rows = measure(definition, builds, cases, options)
+    with gzip.open(options.table, "wt") as file:
+        for build, row in zip(builds, rows, strict=True):
+            us = None if row is None else {k: statistics.median(v) for k, v in row.items()}
+            line = {"settings": build.settings, "us": us, "passes_us": row}
+            file.write(json.dumps(line) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
