@@ -3,27 +3,30 @@
 What: an exhaustive table over chosen values of the tunables. All settings are built first, with
 the flags of ``kopt`` and precompiled system headers; then all are timed in passes, each pass in
 another order, so that what slows the machine for minutes slows no setting more than another. The
-time of a setting on a workload is the median over passes of the fastest call in a pass, each call
-with evicted caches. Outputs of every setting are held against the reference in the first pass.
-This is a record for comparing searches, no judgement: nothing runs in a sandbox.
+time of a setting on a workload is the lower quartile over passes of the fastest call in a pass,
+each call with evicted caches. Outputs of every setting on the first workloads are held against
+the reference in the first pass. This is a record for comparing searches, no judgement: nothing
+runs in a sandbox.
 When: once, on a machine that does little else.
 How: python scripts/settings_table.py DEF SOLUTION TABLE.jsonl.gz --folder BUILDS
-         [--values ROWS=1,2,4] [--workload 4] [--passes 7] [--calls 5] [--limit-s 900]
+         [--values ROWS=1,2,4] [--runtime THREADS] [--workload 4] [--passes 7] [--calls 5]
 
-A knob without ``--values`` takes all that it declares. A line of the table is {"settings": {...},
-"us": {uuid: ...} or null, "passes_us": {uuid: [...]}}. A build that exists is not made again.
+A knob that is named with ``--runtime`` is compiled as a variable, so that one build serves all of
+its values: for knobs outside of inner loops, like the number of threads. A knob without
+``--values`` takes all that it declares. A line of the table is {"settings": {...}, "us": {uuid:
+...} or null, "passes_us": {uuid: [...]}}. A build that exists is not made again.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gzip
 import importlib.util
 import itertools
 import json
 import random
 import re
-import statistics
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +50,9 @@ from kopt_harness.tunables import Tunable
 CHECKOUT = Path(__file__).parents[1]
 FLUSH_BYTES = 64 << 20
 """Written before every call, as the timer of the target cpu does."""
+CHECKED = 2
+"""Workloads, the first of those asked for, whose outputs are compared: it takes longer than a
+call, and settings of one source do not differ in what they compute."""
 _SYSTEM_HEADER = re.compile(r"^#include (<[^>]+>)$", re.MULTILINE)
 
 Settings = dict[str, Any]
@@ -58,6 +64,8 @@ class Build(NamedTuple):
     settings: Settings
     solution: Solution
     library: Path
+    runtime: Mapping[str, int] = {}  # a NamedTuple's default, never changed
+    """Knobs that are variables of the library."""
 
 
 class Case(NamedTuple):
@@ -111,7 +119,11 @@ def compile_one(build: Build, header: Path) -> None:
     for source in build.solution.sources:
         path = place / "src" / source.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(source.content)
+        text = source.content
+        for name in build.runtime if source.path == "tunables.h" else ():
+            variable = f'extern "C" {{ int kopt_{name} = 0; }}\n#define KOPT_{name} kopt_{name}'
+            text = re.sub(rf"#define KOPT_{name} .*", variable, text)
+        path.write_text(text)
     units = [f"src/{s.path}" for s in build.solution.sources if s.path.endswith(".cpp")]
     command = ["g++", "-include", str(header), *units, *flags_of(build.solution)]
     # The object appears whole or not at all: the script may be stopped and started again.
@@ -183,7 +195,7 @@ def measure(
         {case.workload.uuid: [] for case in cases} if build.library.exists() else None
         for build in builds
     ]
-    functions: dict[int, Any] = {}
+    functions: dict[Path, Any] = {}
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8)
     start = time.monotonic()
     for number in range(options.passes):
@@ -192,19 +204,39 @@ def measure(
         for index in order:
             row = rows[index]
             assert row is not None, index
-            if index not in functions:
-                module = tvm_ffi.load_module(str(builds[index].library))
-                functions[index] = getattr(module, builds[index].solution.spec.entry_function)
+            build = builds[index]
+            if build.library not in functions:
+                module = tvm_ffi.load_module(str(build.library))
+                functions[build.library] = getattr(module, build.solution.spec.entry_function)
+            for name, value in build.runtime.items():
+                ctypes.c_int.in_dll(ctypes.CDLL(str(build.library)), f"kopt_{name}").value = value
             for case in cases:
-                us = fastest_us(functions[index], case, options.calls, flush)
+                us = fastest_us(functions[build.library], case, options.calls, flush)
                 row[case.workload.uuid].append(us)
-            if number == 0 and not all(is_right(definition, case) for case in cases):
+            if number == 0 and not all(is_right(definition, case) for case in cases[:CHECKED]):
                 rows[index] = None
+        write(options.table, builds, rows)
         spent_s = time.monotonic() - start
         print(f"pass {number + 1} of {options.passes}: {spent_s:.0f} s", flush=True)
         if spent_s * (number + 2) / (number + 1) > options.limit_s:
             break
     return rows
+
+
+def write(
+    table: Path, builds: Sequence[Build], rows: Sequence[dict[str, list[float]] | None]
+) -> None:
+    """The table as far as it goes."""
+    with gzip.open(table, "wt") as file:
+        for build, row in zip(builds, rows, strict=True):
+            us = None if row is None else {uuid: low(found) for uuid, found in row.items()}
+            line = {"settings": build.settings, "us": us, "passes_us": row}
+            file.write(json.dumps(line) + "\n")
+
+
+def low(values: Sequence[float]) -> float:
+    """The lower quartile; of a single value that value."""
+    return float(torch.tensor(values, dtype=torch.float64).quantile(0.25))
 
 
 def main() -> int:
@@ -215,6 +247,7 @@ def main() -> int:
     parser.add_argument("table", type=Path)
     parser.add_argument("--folder", type=Path, required=True, help="keeps the builds")
     parser.add_argument("--values", action="append", default=[], help="NAME=VALUE,VALUE")
+    parser.add_argument("--runtime", action="append", default=[], help="NAME")
     parser.add_argument("--workload", action="append", default=[], help="default: rep")
     parser.add_argument("--passes", type=int, default=7)
     parser.add_argument("--calls", type=int, default=5)
@@ -228,27 +261,26 @@ def main() -> int:
     folder = catalog.folder(definition)
     source = folder / "solutions" / options.solution
     builds = []
-    for settings in settings_of(read_tunables(source), options.values):
-        solution = pack(source, tunables=settings).solution
+    tunables = read_tunables(source)
+    for settings in settings_of(tunables, options.values):
+        runtime = {name: settings[name] for name in options.runtime}
+        first = {name: tunables[name].values[0] for name in options.runtime}
+        solution = pack(source, tunables=settings | first).solution
         place = options.folder.resolve() / solution.sha256[:16]
         place.mkdir(parents=True, exist_ok=True)
-        builds.append(Build(settings, solution, place / "solution.so"))
+        builds.append(Build(settings, solution, place / "solution.so", runtime))
     header = precompile(builds[0].solution, options.folder.resolve())
     start = time.monotonic()
     with ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(partial(compile_one, header=header), builds))
+        distinct = {build.library: build for build in builds}.values()
+        list(pool.map(partial(compile_one, header=header), distinct))
     built = sum(build.library.exists() for build in builds)
     print(f"{built} of {len(builds)} built in {time.monotonic() - start:.0f} s", flush=True)
     if options.build_only:
         return 0
     workloads = catalog.select(definition, options.workload or ["rep"])
     cases = [case_of(definition, folder, workload) for workload in workloads]
-    rows = measure(definition, builds, cases, options)
-    with gzip.open(options.table, "wt") as file:
-        for build, row in zip(builds, rows, strict=True):
-            us = None if row is None else {k: statistics.median(v) for k, v in row.items()}
-            line = {"settings": build.settings, "us": us, "passes_us": row}
-            file.write(json.dumps(line) + "\n")
+    measure(definition, builds, cases, options)
     return 0
 
 

@@ -28,7 +28,6 @@ from kopt_harness.errors import (
 )
 from kopt_harness.journal import Journal, read_journal
 from kopt_harness.pack import load
-from kopt_harness.profile import profiler_names, reads_builds
 from kopt_harness.root import Root
 from kopt_harness.schema import Definition, Model
 from kopt_harness.targets import Target, best_target, get_target
@@ -38,7 +37,7 @@ from .agents import AgentContext, get_agent
 from .choosing import check_ladder
 from .config import PromotionMode, RunConfig
 from .directions import load_directions
-from .harness import Harness
+from .harness import Harness, check_profiler
 from .loop import run_rounds
 from .memory import Memory, gather
 from .policy import get_policy
@@ -121,6 +120,8 @@ class Campaign(NamedTuple):
     archive: Archive
     make_harness: MakeHarness
     notify: Callable[[str], None]
+    adapt: Callable[[World], World] | None = None
+    """Gives another world to run in, for experiments with parts of the loop."""
 
     def execute(self) -> CampaignResult:
         """Runs what is left of the rounds.
@@ -141,6 +142,7 @@ class Campaign(NamedTuple):
             return made
 
         world = self._world(journal, measured)
+        world = world if self.adapt is None else self.adapt(world)
         incumbent = self.archive.get(self.manifest.incumbent.sha256).model_copy(
             update={"name": self.manifest.incumbent.name}
         )
@@ -231,7 +233,7 @@ def start_campaign(
     factory = get_agent(config.agent)
     get_policy(config.policy)
     check_ladder(config.ladder)
-    _check_profiler(config.profiler)
+    check_profiler(config.profiler)
     catalog.select(definition, (*config.gate_workloads, *config.sweep_workloads))
     factory.create(_agent_context(catalog, definition, target, config))
     incumbent = catalog.incumbent(definition, target.name)
@@ -250,7 +252,7 @@ def start_campaign(
         "mode": config.promotion or factory.promotion,
         "search_seed": _search_seed(config),
         "incumbent": {"name": incumbent.name, "sha256": incumbent.sha256},
-        "versions": versions(load_directions()),
+        "versions": versions(load_directions(), catalog.folder(definition)),
         "memory": gather(archive, definition.name, target.name).model_dump(mode="json"),
     }
     run = archive.create_run(f"{definition.kopt.alias}-{target.name}", manifest)
@@ -371,14 +373,6 @@ def _agent_context(
         inbox=default_inbox if config.inbox is None else Path(config.inbox).expanduser(),
         scripted=tuple(Path(path).expanduser() for path in config.scripted),
     )
-
-
-def _check_profiler(name: str) -> None:
-    if reads_builds(name):
-        raise InvalidInputError(
-            f"the profiler {name!r} sees nothing run, and a state is of what runs",
-            hint=f"one of {', '.join(each for each in profiler_names() if not reads_builds(each))}",
-        )
 
 
 def _within(budget_s: float | None, start: float) -> bool:

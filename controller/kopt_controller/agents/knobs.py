@@ -2,29 +2,39 @@
 
 For a direction it proposes, in this order: the fastest candidate of earlier rounds that never
 had a fair sweep, implementations that were never measured (where the direction is served by
-another implementation), combinations of changes that each helped,
-single changes of the knobs that pull the direction's levers (near ones first), pairs of such
-changes, and only when nothing else is left, settings whose measurement was undecided.
+another implementation), settings that differ in the knobs that pull the direction's levers, and
+only when nothing else is left, settings whose measurement was undecided.
+
+As long as nothing is known of an implementation, its knobs are changed one at a time, near values
+first, then in pairs. Afterwards the order is that of the improvement which all measurements
+together let expect (``effects.py``), counted from the incumbent, from the best that is known and
+from what is expected to be best; where none is worth an evaluation, the direction gets nothing.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from itertools import chain, combinations, zip_longest
-from typing import NamedTuple
+from itertools import combinations, product, zip_longest
+from math import exp, prod
+from typing import Any, NamedTuple
 
 from kopt_harness.schema import Verdict
 from kopt_harness.tunables import Tunable
 
+from ..effects import Effects, Expected, observed_of
 from ..memory import Memory, Trial
 from ..space import Family, Point, Settings, locate
 from .protocol import AgentContext, AgentFactory, Proposal, Proposals, RoundBrief
 
 __all__ = ["AGENT", "KnobsAgent"]
 
-MAX_PAIRS = 16
+MAX_PAIRS = 64
 """Pairs of changes considered in a round; their number grows with the square of the knobs."""
+MAX_POINTS = 4096
+"""Settings of an implementation that are all looked at where a direction looks everywhere."""
+LEAST_EXPECTED = 0.003
+"""Of the time: what is expected to win less is left to a direction that looks everywhere."""
 
 
 class _Idea(NamedTuple):
@@ -73,7 +83,6 @@ class KnobsAgent:
     def _ideas(
         self, brief: RoundBrief, families: list[Family], home: Point | None
     ) -> Iterator[_Idea]:
-        levers = brief.direction.levers
         by_name = {family.name: family for family in families}
         if brief.direction.rewrites:
             for family in families:
@@ -86,13 +95,23 @@ class KnobsAgent:
                 for family in families
                 if home is None or family.name != home.family
             ]
-        for centre in centres:
-            yield from _combined(by_name[centre.family], centre, brief)
-        walks = [
-            _neighbours(by_name[c.family], c, levers, brief.seed + brief.round) for c in centres
-        ]
+        walks = [self._walk(by_name[centre.family], centre, brief) for centre in centres]
         yield from (idea for turn in zip_longest(*walks) for idea in turn if idea is not None)
-        yield from chain.from_iterable(_pairs(by_name[c.family], c, levers) for c in centres)
+
+    def _walk(self, family: Family, centre: Point, brief: RoundBrief) -> Iterator[_Idea]:
+        """Settings of one implementation: by what is expected of them, once anything is known."""
+        known = {
+            self._space.pack(point).sha256: point.settings
+            for point in (centre, Point(family.name, family.defaults()))
+        }
+        observed = observed_of(family.name, family.tunables, brief.memory, known)
+        effects = Effects(family.tunables, tuple(observed))
+        if effects.measured:
+            yield from _promising(family, centre, brief, effects)
+        else:
+            levers = brief.direction.levers
+            yield from _neighbours(family, centre, levers, brief.seed + brief.round)
+            yield from _pairs(family, centre, levers)
 
 
 def _best_known(family: Family, memory: Memory) -> Point:
@@ -113,30 +132,83 @@ def _is_valid(trial: Trial, family: Family) -> bool:
     )
 
 
-def _combined(family: Family, centre: Point, brief: RoundBrief) -> Iterator[_Idea]:
-    """All changes together that each helped against the present incumbent, best first."""
-    helped = [
-        trial
-        for past in brief.memory.rounds
-        if past.incumbent == brief.incumbent.sha256
-        for trial in past.trials
-        if trial.family == family.name
-        and _is_valid(trial, family)
-        and trial.ratio is not None
-        and trial.ratio < 1
-    ]
-    helped.sort(key=lambda t: (t.ratio or 0.0, t.sha256))
-    settings: Settings = dict(centre.settings)
-    changed: set[str] = set()
-    for trial in helped:
-        differs = {n for n, v in trial.settings.items() if v != centre.settings[n]}
-        if differs and not differs & changed:
-            settings |= {name: trial.settings[name] for name in differs}
-            changed |= differs
-    if len(changed) > 1:
-        names = ", ".join(sorted(changed))
-        point = Point(family.name, settings)
-        yield _Idea(point, f"changes of {names} helped one by one", "+".join(sorted(changed)))
+def _promising(
+    family: Family, centre: Point, brief: RoundBrief, effects: Effects
+) -> Iterator[_Idea]:
+    """Settings by what they are expected to win, as long as that is worth an evaluation.
+
+    In a direction that looks everywhere, or that a person asked for, everything counts.
+    """
+    levers = brief.direction.levers
+    everywhere = "*" in levers
+    least = 0.0 if everywhere or brief.direction.id in brief.steering.urged else LEAST_EXPECTED
+    points = _reachable(family, centre.settings, levers, effects, everywhere=everywhere)
+    while points:
+        expected = effects.expect(points, centre.settings)
+        best = min(0.0, *(each.log_ratio for each in _measured(effects, centre.settings)))
+        wins = [each.improvement(best) for each in expected]
+        at = max(range(len(points)), key=lambda i: (wins[i], -i))
+        if wins[at] < least:
+            return
+        settings = points.pop(at)
+        yield _idea(family, centre, settings, expected[at])
+        effects = effects.also(settings, centre.settings)
+
+
+def _measured(effects: Effects, centre: Settings) -> list[Expected]:
+    """What is expected of everything that was measured, in the light of all of it."""
+    return effects.expect(effects.measured, centre)
+
+
+def _idea(family: Family, centre: Point, settings: Settings, expected: Expected) -> _Idea:
+    changed = [name for name in family.tunables if settings[name] != centre.settings[name]]
+    what = ", ".join(f"{name} {centre.settings[name]} to {settings[name]}" for name in changed)
+    ratio, times = exp(expected.log_ratio), exp(expected.deviation)
+    rationale = f"{what}; expected to take {ratio:.3f} of its time, within a factor of {times:.2f}"
+    return _Idea(Point(family.name, settings), rationale, "+".join(sorted(changed)))
+
+
+def _reachable(
+    family: Family,
+    centre: Settings,
+    levers: tuple[str, ...],
+    effects: Effects,
+    *,
+    everywhere: bool,
+) -> list[Settings]:
+    """One or two changes of the direction's knobs, from wherever is good; or all there is."""
+    if everywhere and prod(len(knob.values) for knob in family.tunables.values()) <= MAX_POINTS:
+        values = product(*(knob.values for knob in family.tunables.values()))
+        return [dict(zip(family.tunables, each, strict=True)) for each in values]
+    starts = [centre, *_good(family, centre, effects)]
+    found: dict[tuple[Any, ...], Settings] = {}
+    for start in starts:
+        steps = _steps(family, Point(family.name, start), levers)
+        singles = [start | {step.name: step.value} for step in steps]
+        pairs = [
+            start | {a.name: a.value, b.name: b.value}
+            for a, b in combinations(steps, 2)
+            if a.name != b.name
+        ]
+        # Only a direction with knobs here may take over what others have found.
+        for settings in (start, *singles, *pairs[:MAX_PAIRS]) if steps else ():
+            found.setdefault(tuple(settings.values()), settings)
+    return list(found.values())
+
+
+def _good(family: Family, centre: Settings, effects: Effects) -> list[Settings]:
+    """The best that was measured, and the best value of each knob together."""
+    measured = effects.measured
+    levels = effects.expect(measured, centre)
+    best = dict(min(zip(measured, levels, strict=True), key=lambda each: each[1].log_ratio)[0])
+    together: Settings = dict(centre)
+    for name, knob in family.tunables.items():
+        known = [v for v in knob.values if any(each[name] == v for each in measured)]
+        options = [dict(together) | {name: value} for value in known]
+        if options:
+            found = effects.expect(options, centre)
+            together = options[min(range(len(options)), key=lambda i: found[i].log_ratio)]
+    return [best, together]
 
 
 class _Step(NamedTuple):
