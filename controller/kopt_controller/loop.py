@@ -286,6 +286,7 @@ def _decide(
         rules=world.rules,
         validation=validation,
         overridden=turn.steering.accepted_flags,
+        axes=world.definition.kopt.regime_axes,
     )
 
 

@@ -147,6 +147,8 @@ def _outcome(document: Mapping[str, Any]) -> tuple[Block, ...]:
     promotion = document["promotion"]
     signals = tuple(f"Supervisor: {s['kind']}: {s['detail']}" for s in document["signals"])
     moved = () if promotion is None else (promotion["detail"],)
+    if document["decision"]["label"] == "promote-dispatch":
+        moved = ("Put it before the incumbent for these sizes: kopt promote-dispatch RUN/ROUND",)
     return (*moved, f"Incumbent: {_named(document['incumbent'])}", *signals, "")
 
 
