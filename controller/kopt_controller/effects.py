@@ -26,8 +26,13 @@ LEAST_EFFECT = 0.05
 MOST_EFFECT = 0.5
 ALIKE = 0.5
 """Correlation of the effects of two neighbouring values of a numeric knob."""
-COMBINATION = 0.3
-"""Part of a combination, relative to the effect of a knob."""
+COMBINATIONS = (0.3, 0.1, 0.6, 1.0)
+"""Part of a combination, relative to the effect of a knob; the likeliest is taken, at first the
+first."""
+SCALES = (1.0, 0.5, 2.0)
+"""Of the effect of a knob, relative to the spread of what was measured; the same."""
+ENOUGH = 6
+"""Comparisons from which on they are chosen by likelihood."""
 COMBINATION_ALIKE = 0.5
 """What is left of that part with each knob that differs."""
 UNKNOWN_NOISE = 0.05
@@ -72,15 +77,17 @@ def _normal(z: float) -> float:
 class Effects:
     """Expectations from what was observed of one family."""
 
-    def __init__(self, tunables: Mapping[str, Tunable], observed: Sequence[Observed]) -> None:
+    def __init__(
+        self,
+        tunables: Mapping[str, Tunable],
+        observed: Sequence[Observed],
+        size: tuple[float, float] | None = None,
+    ) -> None:
         self._tunables = tunables
         self._observed = tuple(observed)
-        # Relative to their own size: a kernel that hardly reacts has small effects throughout.
-        squares = [one.log_ratio**2 for one in observed]
-        spread = sqrt(sum(squares) / len(squares)) if squares else 0.0
-        self._effect = min(MOST_EFFECT, max(LEAST_EFFECT, spread))
         self._new = self._codes([one.settings for one in observed])
         self._old = self._codes([one.against for one in observed])
+        self._effect, self._combination = size or self._likeliest()
         self._weights, self._factor = self._solve()
 
     @property
@@ -95,7 +102,26 @@ class Effects:
         """
         expected = self.expect([settings], against)[0]
         found = Observed(settings, against, expected.log_ratio, LEAST_NOISE)
-        return Effects(self._tunables, (*self._observed, found))
+        size = (self._effect, self._combination)
+        return Effects(self._tunables, (*self._observed, found), size)
+
+    def _likeliest(self) -> tuple[float, float]:
+        """Size of effects and of combinations, relative to a kernel's own reactions."""
+        squares = [one.log_ratio**2 for one in self._observed]
+        spread = sqrt(sum(squares) / len(squares)) if squares else 0.0
+        sizes = [
+            (min(MOST_EFFECT, max(LEAST_EFFECT, scale * spread)), part)
+            for scale in SCALES
+            for part in COMBINATIONS
+        ]
+        if len(self._observed) < ENOUGH:
+            return sizes[0]
+        values = np.array([one.log_ratio for one in self._observed])
+        found = []
+        for self._effect, self._combination in sizes:
+            weights, factor = self._solve()
+            found.append(float(values @ weights) / 2 + float(np.sum(np.log(np.diag(factor)))))
+        return sizes[min(range(len(sizes)), key=lambda i: round(found[i], 6))]
 
     def expect(self, candidates: Sequence[Settings], against: Settings) -> list[Expected]:
         """What is expected of each, relative to one setting."""
@@ -129,7 +155,7 @@ class Effects:
         numeric = np.array([_is_numeric(knob) for knob in self._tunables.values()])
         alike = np.where(numeric, ALIKE**distance, distance == 0)
         differing = np.sum(distance > 0, axis=2)
-        combination = COMBINATION**2 * COMBINATION_ALIKE**differing
+        combination = self._combination**2 * COMBINATION_ALIKE**differing
         return self._effect**2 * (np.sum(alike, axis=2) + combination)
 
     def _differences(self, new: Any, old: Any, other_new: Any, other_old: Any) -> Any:

@@ -14,6 +14,7 @@ from what is expected to be best; where none is worth an evaluation, the directi
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations, product, zip_longest
 from math import exp, prod
@@ -35,6 +36,14 @@ MAX_POINTS = 4096
 """Settings of an implementation that are all looked at where a direction looks everywhere."""
 LEAST_EXPECTED = 0.003
 """Of the time: what is expected to win less is left to a direction that looks everywhere."""
+LEAST_ANYWHERE = 0.0005
+"""The same there: rather measure again what was undecided."""
+
+
+MOST_GATES = 3
+"""Of one setting against one incumbent; then its interval will not get narrower by measuring on."""
+_DECIDED = frozenset({"dispatch", "regressions", "median", "p95", "worst-regime"})
+"""Codes of sweeps that have shown how a candidate differs from size to size."""
 
 
 class _Idea(NamedTuple):
@@ -62,6 +71,9 @@ class KnobsAgent:
         if not candidates and "*" in brief.direction.levers:
             known = {family.name for family in families}
             candidates = self._take(_undecided(brief, known), {brief.incumbent.sha256}, brief.limit)
+            if not candidates:
+                rest = self._ideas(brief, families, home, least=0.0)
+                candidates = self._take(rest, seen, brief.limit)
         return Proposals(tuple(candidates))
 
     def _take(
@@ -81,7 +93,11 @@ class KnobsAgent:
         return proposals
 
     def _ideas(
-        self, brief: RoundBrief, families: list[Family], home: Point | None
+        self,
+        brief: RoundBrief,
+        families: list[Family],
+        home: Point | None,
+        least: float | None = None,
     ) -> Iterator[_Idea]:
         by_name = {family.name: family for family in families}
         if brief.direction.rewrites:
@@ -95,10 +111,12 @@ class KnobsAgent:
                 for family in families
                 if home is None or family.name != home.family
             ]
-        walks = [self._walk(by_name[centre.family], centre, brief) for centre in centres]
+        walks = [self._walk(by_name[centre.family], centre, brief, least) for centre in centres]
         yield from (idea for turn in zip_longest(*walks) for idea in turn if idea is not None)
 
-    def _walk(self, family: Family, centre: Point, brief: RoundBrief) -> Iterator[_Idea]:
+    def _walk(
+        self, family: Family, centre: Point, brief: RoundBrief, least: float | None
+    ) -> Iterator[_Idea]:
         """Settings of one implementation: by what is expected of them, once anything is known."""
         known = {
             self._space.pack(point).sha256: point.settings
@@ -107,7 +125,9 @@ class KnobsAgent:
         observed = observed_of(family.name, family.tunables, brief.memory, known)
         effects = Effects(family.tunables, tuple(observed))
         if effects.measured:
-            yield from _promising(family, centre, brief, effects)
+            if least is None:
+                least = _least_of(brief)
+            yield from _promising(family, centre, brief, effects, least)
         else:
             levers = brief.direction.levers
             yield from _neighbours(family, centre, levers, brief.seed + brief.round)
@@ -132,16 +152,19 @@ def _is_valid(trial: Trial, family: Family) -> bool:
     )
 
 
-def _promising(
-    family: Family, centre: Point, brief: RoundBrief, effects: Effects
-) -> Iterator[_Idea]:
-    """Settings by what they are expected to win, as long as that is worth an evaluation.
+def _least_of(brief: RoundBrief) -> float:
+    """What must be expected of a setting; nothing where a person asked for the direction."""
+    if brief.direction.id in brief.steering.urged:
+        return 0.0
+    return LEAST_ANYWHERE if "*" in brief.direction.levers else LEAST_EXPECTED
 
-    In a direction that looks everywhere, or that a person asked for, everything counts.
-    """
+
+def _promising(
+    family: Family, centre: Point, brief: RoundBrief, effects: Effects, least: float
+) -> Iterator[_Idea]:
+    """Settings by what they are expected to win, as long as that is at least so much."""
     levers = brief.direction.levers
     everywhere = "*" in levers
-    least = 0.0 if everywhere or brief.direction.id in brief.steering.urged else LEAST_EXPECTED
     points = _reachable(family, centre.settings, levers, effects, everywhere=everywhere)
     while points:
         expected = effects.expect(points, centre.settings)
@@ -268,13 +291,19 @@ def _pending(brief: RoundBrief, families: list[Family]) -> Iterator[_Idea]:
 
 
 def _undecided(brief: RoundBrief, families: set[str]) -> Iterator[_Idea]:
-    """Correct settings that were neither promoted nor shown to be slower, fastest first."""
+    """Correct settings that were neither promoted nor shown to be slower, fastest first.
+
+    Not what a whole sweep found faster and slower by size, and not for ever.
+    """
+    against = [past for past in brief.memory.rounds if past.incumbent == brief.incumbent.sha256]
+    decided = {past.swept for past in against if past.code in _DECIDED}
+    measured = Counter(trial.sha256 for past in against for trial in past.trials)
     trials = {
         trial.sha256: trial
-        for past in brief.memory.rounds
-        if past.incumbent == brief.incumbent.sha256
+        for past in against
         for trial in past.trials
         if trial.passed and trial.verdict is Verdict.PASS and trial.family in families
+        if trial.sha256 not in decided and measured[trial.sha256] < MOST_GATES
     }
     for trial in sorted(trials.values(), key=lambda t: (t.ratio or 1.0, t.sha256)):
         assert trial.family is not None, "it is one of the families"
