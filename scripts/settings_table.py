@@ -3,18 +3,22 @@
 What: an exhaustive table over chosen values of the tunables. All settings are built first, with
 the flags of ``kopt`` and precompiled system headers; then all are timed in passes, each pass in
 another order, so that what slows the machine for minutes slows no setting more than another. The
-time of a setting on a workload is the lower quartile over passes of the fastest call in a pass,
-each call with evicted caches. Outputs of every setting on the first workloads are held against
-the reference in the first pass. This is a record for comparing searches, no judgement: nothing
-runs in a sandbox.
+time of a setting on a workload is the median over passes of the fastest call in a pass, after what
+the machine did to the settings that were timed just before and after it is taken out: a running
+median of how much slower than themselves these were, among those alike in the knob ``--alike``.
+Every call finds its caches evicted. Outputs of every setting on the first workloads are held
+against the reference in the first pass. This is a record for comparing searches, no judgement:
+nothing runs in a sandbox.
 When: once, on a machine that does little else.
 How: python scripts/settings_table.py DEF SOLUTION TABLE.jsonl.gz --folder BUILDS
-         [--values ROWS=1,2,4] [--runtime THREADS] [--workload 4] [--passes 7] [--calls 5]
+         [--values ROWS=1,2,4] [--runtime THREADS] [--alike THREADS] [--workload 4]
+         [--passes 7] [--calls 5] [--estimate-only]
 
 A knob that is named with ``--runtime`` is compiled as a variable, so that one build serves all of
 its values: for knobs outside of inner loops, like the number of threads. A knob without
 ``--values`` takes all that it declares. A line of the table is {"settings": {...}, "us": {uuid:
-...} or null, "passes_us": {uuid: [...]}}. A build that exists is not made again.
+...} or null, "passes_us": {uuid: [...]}}. A build that exists is not made again;
+``--estimate-only`` reads the passes of a table and computes ``us`` anew.
 """
 
 from __future__ import annotations
@@ -25,8 +29,10 @@ import gzip
 import importlib.util
 import itertools
 import json
+import math
 import random
 import re
+import statistics
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,12 +56,18 @@ from kopt_harness.tunables import Tunable
 CHECKOUT = Path(__file__).parents[1]
 FLUSH_BYTES = 64 << 20
 """Written before every call, as the timer of the target cpu does."""
+NEAR = 10
+"""Settings before and after, that say what the machine did."""
+ROUNDS = 2
+"""Of taking it out: medians get better once it is."""
 CHECKED = 2
 """Workloads, the first of those asked for, whose outputs are compared: it takes longer than a
 call, and settings of one source do not differ in what they compute."""
 _SYSTEM_HEADER = re.compile(r"^#include (<[^>]+>)$", re.MULTILINE)
 
 Settings = dict[str, Any]
+Passes = dict[str, list[float]]
+"""The fastest call of every pass, in microseconds, by workload."""
 
 
 class Build(NamedTuple):
@@ -189,9 +201,9 @@ def measure(
     builds: Sequence[Build],
     cases: Sequence[Case],
     options: argparse.Namespace,
-) -> list[dict[str, list[float]] | None]:
+) -> list[Passes | None]:
     """Of each build the fastest call of every pass by workload; None where it is not right."""
-    rows: list[dict[str, list[float]] | None] = [
+    rows: list[Passes | None] = [
         {case.workload.uuid: [] for case in cases} if build.library.exists() else None
         for build in builds
     ]
@@ -199,9 +211,7 @@ def measure(
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8)
     start = time.monotonic()
     for number in range(options.passes):
-        order = [index for index, row in enumerate(rows) if row is not None]
-        random.Random(number).shuffle(order)
-        for index in order:
+        for index in order_of(rows, number):
             row = rows[index]
             assert row is not None, index
             build = builds[index]
@@ -215,7 +225,7 @@ def measure(
                 row[case.workload.uuid].append(us)
             if number == 0 and not all(is_right(definition, case) for case in cases[:CHECKED]):
                 rows[index] = None
-        write(options.table, builds, rows)
+        write(options.table, [build.settings for build in builds], rows, options.alike)
         spent_s = time.monotonic() - start
         print(f"pass {number + 1} of {options.passes}: {spent_s:.0f} s", flush=True)
         if spent_s * (number + 2) / (number + 1) > options.limit_s:
@@ -223,20 +233,64 @@ def measure(
     return rows
 
 
+def order_of(rows: Sequence[Passes | None], number: int) -> list[int]:
+    """In which order a pass times what is right."""
+    order = list(range(len(rows)))
+    random.Random(number).shuffle(order)
+    return [index for index in order if rows[index] is not None]
+
+
+def settled(rows: Sequence[Passes | None], groups: Sequence[Any]) -> list[dict[str, float] | None]:
+    """The time of each setting by workload; see above.
+
+    Args:
+        rows: Fastest call of every pass; all of them in every pass, as ``order_of`` says.
+        groups: Of each setting: settings of one group are slowed alike.
+    """
+    found: list[dict[str, float] | None] = [None if row is None else {} for row in rows]
+    known = [index for index, row in enumerate(rows) if row is not None]
+    for uuid in next(row for row in rows if row is not None):
+        logs = {i: [math.log(us) for us in (rows[i] or {})[uuid]] for i in known}
+        free = {i: list(values) for i, values in logs.items()}
+        for _ in range(ROUNDS):
+            middle = {i: statistics.median(values) for i, values in free.items()}
+            for number in range(len(next(iter(logs.values())))):
+                order = order_of(rows, number)
+                for group in set(groups):
+                    alike = [i for i in order if groups[i] == group]
+                    excess = [logs[i][number] - middle[i] for i in alike]
+                    for at, i in enumerate(alike):
+                        near = excess[max(0, at - NEAR) : at] + excess[at + 1 : at + 1 + NEAR]
+                        free[i][number] = logs[i][number] - (statistics.median(near or [0.0]))
+        for i, values in free.items():
+            place = found[i]
+            assert place is not None, i
+            place[uuid] = math.exp(statistics.median(values))
+    return found
+
+
 def write(
-    table: Path, builds: Sequence[Build], rows: Sequence[dict[str, list[float]] | None]
+    table: Path,
+    settings: Sequence[Settings],
+    rows: Sequence[Passes | None],
+    alike: str | None,
 ) -> None:
     """The table as far as it goes."""
-    with gzip.open(table, "wt") as file:
-        for build, row in zip(builds, rows, strict=True):
-            us = None if row is None else {uuid: low(found) for uuid, found in row.items()}
-            line = {"settings": build.settings, "us": us, "passes_us": row}
-            file.write(json.dumps(line) + "\n")
+    groups = [None if alike is None else each[alike] for each in settings]
+    times = settled(rows, groups)
+    lines = [
+        json.dumps({"settings": each, "us": us, "passes_us": row}) + "\n"
+        for each, us, row in zip(settings, times, rows, strict=True)
+    ]
+    # No time of writing in it: the same passes make the same bytes.
+    table.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
 
 
-def low(values: Sequence[float]) -> float:
-    """The lower quartile; of a single value that value."""
-    return float(torch.tensor(values, dtype=torch.float64).quantile(0.25))
+def read(table: Path) -> tuple[list[Settings], list[Passes | None]]:
+    """Settings and passes of a table."""
+    lines = gzip.decompress(table.read_bytes()).decode().splitlines()
+    found = [json.loads(line) for line in lines]
+    return [each["settings"] for each in found], [each["passes_us"] for each in found]
 
 
 def main() -> int:
@@ -254,7 +308,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit-s", type=float, default=900.0, help="of timing")
     parser.add_argument("--build-only", action="store_true")
+    parser.add_argument("--alike", help="NAME: settings with one value are slowed alike")
+    parser.add_argument("--estimate-only", action="store_true")
     options = parser.parse_args()
+    if options.estimate_only:
+        write(options.table, *read(options.table), options.alike)
+        return 0
     torch.set_num_threads(1)
     catalog = Catalog(Root(CHECKOUT))
     definition = catalog.resolve(options.definition)

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import math
 import runpy
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +116,31 @@ def test_a_table_of_some_knobs_bounds_the_loop(toy: Any, tmp_path: Path) -> None
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     problem = script["problem"](toy.root.path, "toy", "tuned", table, "cpu")
     assert 1 < script["by_kopt"](problem, 0) <= 5
+
+
+def test_what_the_machine_did_is_taken_out_of_a_table() -> None:
+    """Slow stretches of every pass, of one group alone, leave the order of settings as it is."""
+    script = runpy.run_path(str(SCRIPTS / "settings_table.py"))
+    count, passes = 60, 5
+    true_us = [100.0 + i for i in range(count)]
+    groups = [i % 2 for i in range(count)]
+    rows: list[dict[str, list[float]]] = [{"w": []} for _ in range(count)]
+    for number in range(passes):
+        for at, i in enumerate(script["order_of"](rows, number)):
+            is_slow = groups[i] == 1 and (at // 15 + number) % 2 == 0
+            rows[i]["w"].append(true_us[i] * (1.6 if is_slow else 1.0))
+    found = [us["w"] for us in script["settled"](rows, groups)]
+    raw = [statistics.median(row["w"]) for row in rows]
+    errors, raw_errors = (
+        sorted(abs(math.log(us / true)) for us, true in zip(each, true_us, strict=True))
+        for each in (_scaled(found, true_us), _scaled(raw, true_us))
+    )
+    assert errors[count // 2] < 0.05
+    assert errors[count // 2] < raw_errors[-count // 4] / 3
+    assert script["settled"]([None, *rows[1:]], groups)[0] is None
+
+
+def _scaled(found: list[float], true_us: list[float]) -> list[float]:
+    """A table is of ratios: its level is free."""
+    level = statistics.median(math.log(us / true) for us, true in zip(found, true_us, strict=True))
+    return [us / math.exp(level) for us in found]

@@ -301,3 +301,6 @@ def test_a_round_says_what_is_for_some_sizes(toy: Toy, capsys: pytest.CaptureFix
     )
     assert document["table"]["otherwise"]["name"] == "plain"
     assert main(["--root", str(toy.root.path), "promote-dispatch", f"{campaign.run.id}/9"]) == 2
+    capsys.readouterr()
+    assert main(["--root", str(toy.root.path), "promote-dispatch", campaign.run.id]) == 2
+    assert "RUN/ROUND" in capsys.readouterr().err
