@@ -26,10 +26,10 @@ LEAST_EFFECT = 0.05
 MOST_EFFECT = 0.5
 ALIKE = 0.5
 """Correlation of the effects of two neighbouring values of a numeric knob."""
-COMBINATIONS = (0.3, 0.1, 0.6, 1.0)
+COMBINATIONS = (0.6, 1.0)
 """Part of a combination, relative to the effect of a knob; the likeliest is taken, at first the
 first."""
-SCALES = (1.0, 0.5, 2.0)
+SCALES = (1.0, 2.0)
 """Of the effect of a knob, relative to the spread of what was measured; the same."""
 ENOUGH = 6
 """Comparisons from which on they are chosen by likelihood."""
@@ -155,8 +155,10 @@ class Effects:
         numeric = np.array([_is_numeric(knob) for knob in self._tunables.values()])
         alike = np.where(numeric, ALIKE**distance, distance == 0)
         differing = np.sum(distance > 0, axis=2)
-        combination = self._combination**2 * COMBINATION_ALIKE**differing
-        return self._effect**2 * (np.sum(alike, axis=2) + combination)
+        # Half of it belongs to one setting alone: one that is odd says little of its knobs.
+        combination = COMBINATION_ALIKE**differing / 2 + (differing == 0) / 2
+        alone = self._combination**2 * combination
+        return self._effect**2 * (np.sum(alike, axis=2) + alone)
 
     def _differences(self, new: Any, old: Any, other_new: Any, other_old: Any) -> Any:
         """Covariance of differences, as comparisons are."""

@@ -62,14 +62,15 @@ def test_parts_can_be_switched_off(given: tuple[dict[str, Any], Any]) -> None:
 def test_a_dispatcher_wins_what_two_settings_share(given: tuple[dict[str, Any], Any]) -> None:
     """Where one setting is best everywhere there is nothing to win."""
     script, problem = given
-    assert script["dispatch_gain"](problem, 0) == pytest.approx(0)
+    assert script["dispatch_gain"](problem, problem.points) == pytest.approx(0)
     first = problem.points[0]
     halves = {uuid: 1.0 if i < 2 else 100.0 for i, uuid in enumerate(first.us)}
     other = {uuid: 3.0 if i < 2 else 10.0 for i, uuid in enumerate(first.us)}
     points = [p._replace(us=halves, mean_us=50.5) for p in problem.points]
     points[5:] = [p._replace(us=other, mean_us=6.5) for p in points[5:]]
     mixed = problem._replace(points=tuple(points))
-    assert script["dispatch_gain"](mixed, 0) == pytest.approx(1 - 5.5 / 6.5)
+    assert script["dispatch_gain"](mixed, mixed.points) == pytest.approx(1 - 5.5 / 6.5)
+    assert script["dispatch_gain"](mixed, mixed.points[:5]) == pytest.approx(0)
 
 
 def test_a_table_may_be_compressed_and_bounds_its_defaults(

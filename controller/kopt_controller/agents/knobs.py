@@ -36,6 +36,9 @@ MAX_POINTS = 4096
 """Settings of an implementation that are all looked at where a direction looks everywhere."""
 LEAST_EXPECTED = 0.003
 """Of the time: what is expected to win less is left to a direction that looks everywhere."""
+BESIDE = 3.0
+"""Weight of what differs in one knob from the best that was measured: no model is as sure of the
+best as that all its neighbours are slower."""
 LEAST_ANYWHERE = 0.0005
 """The same there: rather measure again what was undecided."""
 
@@ -168,8 +171,12 @@ def _promising(
     points = _reachable(family, centre.settings, levers, effects, everywhere=everywhere)
     while points:
         expected = effects.expect(points, centre.settings)
-        best = min(0.0, *(each.log_ratio for each in _measured(effects, centre.settings)))
-        wins = [each.improvement(best) for each in expected]
+        good, level = _best_measured(effects, centre.settings)
+        best = min(0.0, level)
+        wins = [
+            each.improvement(best) * (BESIDE if _distance(settings, good) == 1 else 1.0)
+            for settings, each in zip(points, expected, strict=True)
+        ]
         at = max(range(len(points)), key=lambda i: (wins[i], -i))
         if wins[at] < least:
             return
@@ -178,9 +185,16 @@ def _promising(
         effects = effects.also(settings, centre.settings)
 
 
-def _measured(effects: Effects, centre: Settings) -> list[Expected]:
-    """What is expected of everything that was measured, in the light of all of it."""
-    return effects.expect(effects.measured, centre)
+def _best_measured(effects: Effects, centre: Settings) -> tuple[Settings, float]:
+    """What is best of all that was measured, in the light of all of it, and by how much."""
+    levels = effects.expect(effects.measured, centre)
+    at = min(range(len(levels)), key=lambda i: levels[i].log_ratio)
+    return dict(effects.measured[at]), levels[at].log_ratio
+
+
+def _distance(a: Settings, b: Settings) -> int:
+    """Knobs in which two settings differ."""
+    return sum(a[name] != b[name] for name in a)
 
 
 def _idea(family: Family, centre: Point, settings: Settings, expected: Expected) -> _Idea:
@@ -222,8 +236,7 @@ def _reachable(
 def _good(family: Family, centre: Settings, effects: Effects) -> list[Settings]:
     """The best that was measured, and the best value of each knob together."""
     measured = effects.measured
-    levels = effects.expect(measured, centre)
-    best = dict(min(zip(measured, levels, strict=True), key=lambda each: each[1].log_ratio)[0])
+    best, _ = _best_measured(effects, centre)
     together: Settings = dict(centre)
     for name, knob in family.tunables.items():
         known = [v for v in knob.values if any(each[name] == v for each in measured)]
@@ -291,7 +304,7 @@ def _pending(brief: RoundBrief, families: list[Family]) -> Iterator[_Idea]:
 
 
 def _undecided(brief: RoundBrief, families: set[str]) -> Iterator[_Idea]:
-    """Correct settings that were neither promoted nor shown to be slower, fastest first.
+    """Settings that looked faster and were not promoted, fastest first.
 
     Not what a whole sweep found faster and slower by size, and not for ever.
     """
@@ -304,6 +317,7 @@ def _undecided(brief: RoundBrief, families: set[str]) -> Iterator[_Idea]:
         for trial in past.trials
         if trial.passed and trial.verdict is Verdict.PASS and trial.family in families
         if trial.sha256 not in decided and measured[trial.sha256] < MOST_GATES
+        if trial.ratio is not None and trial.ratio < 1
     }
     for trial in sorted(trials.values(), key=lambda t: (t.ratio or 1.0, t.sha256)):
         assert trial.family is not None, "it is one of the families"
