@@ -2,8 +2,9 @@
 
 For a direction it proposes, in this order: the fastest candidate of earlier rounds that never
 had a fair sweep, implementations that were never measured (where the direction is served by
-another implementation), settings that differ in the knobs that pull the direction's levers, and
-only when nothing else is left, settings whose measurement was undecided.
+another implementation), changes together that each helped, settings that differ in the knobs that
+pull the direction's levers, and only when nothing else is left, settings whose measurement was
+undecided.
 
 As long as nothing is known of an implementation, its knobs are changed one at a time, near values
 first, then in pairs. Afterwards the order is that of the improvement which all measurements
@@ -114,6 +115,8 @@ class KnobsAgent:
                 for family in families
                 if home is None or family.name != home.family
             ]
+        for centre in centres:
+            yield from _combined(by_name[centre.family], centre, brief)
         walks = [self._walk(by_name[centre.family], centre, brief, least) for centre in centres]
         yield from (idea for turn in zip_longest(*walks) for idea in turn if idea is not None)
 
@@ -153,6 +156,32 @@ def _is_valid(trial: Trial, family: Family) -> bool:
         name in trial.settings and trial.settings[name] in tunable.values
         for name, tunable in family.tunables.items()
     )
+
+
+def _combined(family: Family, centre: Point, brief: RoundBrief) -> Iterator[_Idea]:
+    """All changes together that each helped against the present incumbent, best first."""
+    helped = [
+        trial
+        for past in brief.memory.rounds
+        if past.incumbent == brief.incumbent.sha256
+        for trial in past.trials
+        if trial.family == family.name
+        and _is_valid(trial, family)
+        and trial.ratio is not None
+        and trial.ratio < 1
+    ]
+    helped.sort(key=lambda t: (t.ratio or 0.0, t.sha256))
+    settings: Settings = dict(centre.settings)
+    changed: set[str] = set()
+    for trial in helped:
+        differs = {n for n, v in trial.settings.items() if v != centre.settings[n]}
+        if differs and not differs & changed:
+            settings |= {name: trial.settings[name] for name in differs}
+            changed |= differs
+    if len(changed) > 1:
+        names = ", ".join(sorted(changed))
+        point = Point(family.name, settings)
+        yield _Idea(point, f"changes of {names} helped one by one", "+".join(sorted(changed)))
 
 
 def _least_of(brief: RoundBrief) -> float:
