@@ -248,21 +248,25 @@ def order_of(rows: Sequence[Passes | None], number: int) -> list[int]:
     return [index for index in order if rows[index] is not None]
 
 
-def settled(rows: Sequence[Passes | None], groups: Sequence[Any]) -> list[dict[str, float] | None]:
+def settled(
+    rows: Sequence[Passes | None], groups: Sequence[Any], numbers: Sequence[int] | None = None
+) -> list[dict[str, float] | None]:
     """The time of each setting by workload; see above.
 
     Args:
         rows: Fastest call of every pass; all of them in every pass, as ``order_of`` says.
         groups: Of each setting: settings of one group are slowed alike.
+        numbers: Of the passes that count; None: all.
     """
     found: list[dict[str, float] | None] = [None if row is None else {} for row in rows]
     known = [index for index, row in enumerate(rows) if row is not None]
     for uuid in next(row for row in rows if row is not None):
         logs = {i: [math.log(us) for us in (rows[i] or {})[uuid]] for i in known}
+        counted = range(len(next(iter(logs.values())))) if numbers is None else numbers
         free = {i: list(values) for i, values in logs.items()}
         for _ in range(ROUNDS):
-            middle = {i: statistics.median(values) for i, values in free.items()}
-            for number in range(len(next(iter(logs.values())))):
+            middle = {i: statistics.median(v[n] for n in counted) for i, v in free.items()}
+            for number in counted:
                 order = order_of(rows, number)
                 for group in set(groups):
                     alike = [i for i in order if groups[i] == group]
@@ -273,8 +277,17 @@ def settled(rows: Sequence[Passes | None], groups: Sequence[Any]) -> list[dict[s
         for i, values in free.items():
             place = found[i]
             assert place is not None, i
-            place[uuid] = math.exp(statistics.median(values))
+            place[uuid] = math.exp(statistics.median(values[n] for n in counted))
     return found
+
+
+def agreement(rows: Sequence[Passes | None], groups: Sequence[Any]) -> float:
+    """Rank correlation of the mean times of even and of odd passes: is the order real."""
+    count = len(next(iter(next(row for row in rows if row is not None).values())))
+    halves = [settled(rows, groups, range(first, count, 2)) for first in (0, 1)]
+    means = [[statistics.fmean(us.values()) for us in half if us is not None] for half in halves]
+    ranks = [[sorted(half).index(us) for us in half] for half in means]
+    return statistics.correlation(*ranks) if count > 1 else math.nan
 
 
 def write(
@@ -301,6 +314,14 @@ def read(table: Path) -> tuple[list[Settings], list[Passes | None]]:
     return [each["settings"] for each in found], [each["passes_us"] for each in found]
 
 
+def estimate(table: Path, alike: str | None) -> None:
+    """Computes the times of a table anew, and says how sure their order is."""
+    settings, rows = read(table)
+    write(table, settings, rows, alike)
+    groups = [None if alike is None else each[alike] for each in settings]
+    print(f"rank correlation of even and odd passes: {agreement(rows, groups):.3f}")
+
+
 def main() -> int:
     """Builds, times and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -321,7 +342,7 @@ def main() -> int:
     parser.add_argument("--estimate-only", action="store_true")
     options = parser.parse_args()
     if options.estimate_only:
-        write(options.table, *read(options.table), options.alike)
+        estimate(options.table, options.alike)
         return 0
     torch.set_num_threads(1)
     catalog = Catalog(Root(CHECKOUT))
