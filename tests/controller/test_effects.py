@@ -22,10 +22,10 @@ def _seen(ratio: float, noise: float = 0.01, **changed: Any) -> Observed:
 
 
 def test_changes_that_helped_are_expected_to_help_together() -> None:
-    """Nearly by the product, and less surely than what was measured."""
+    """More than the better of them alone, at most by the product, and less surely."""
     effects = Effects(KNOBS, [_seen(0.8, A=2), _seen(0.9, B=2)])
     both, one = effects.expect([HOME | {"A": 2, "B": 2}, HOME | {"A": 2}], HOME)
-    assert exp(both.log_ratio) == pytest.approx(0.72, abs=0.03)
+    assert 0.8 * 0.9 <= exp(both.log_ratio) < exp(one.log_ratio) - 0.01
     assert exp(one.log_ratio) == pytest.approx(0.8, abs=0.01)
     assert both.deviation > one.deviation
 
