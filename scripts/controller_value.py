@@ -1,47 +1,56 @@
 """What the controller is worth: evaluations until a setting within 5 % of the best is found.
 
-What: on a recorded table of all settings of one solution (no measurement is repeated, so seeds
-are cheap), the loop with the agent ``knobs`` against random search and, where it is installed,
-Optuna's TPE. An evaluation is one new setting that is measured; repeated ones cost nothing, for
-all of them. The loop sees the table through the simulated device, with noise of 1 %.
+What: on a recorded table of all settings of one solution (scripts/settings_table.py makes one; no
+measurement is repeated, so seeds are cheap), the loop with the agent ``knobs`` against random
+search and, where they are installed, Optuna's TPE and the strategies of kernel_tuner. The same
+loop without its memory and without its choice of a direction, and what a dispatcher over one axis
+would add. An evaluation is one setting that was not measured before, for all of them; the loop
+starts at the defaults, which count as its first. The loop sees the table through the simulated
+device, with noise; the others see it as it is, and start anew where they end without success.
 When: after a change of the policy, the supervisor, memory or the agent ``knobs``.
-How: python scripts/controller_value.py record DEF SOLUTION TABLE.jsonl [--target cpu]
-         [--knobs A,B]
-     python scripts/controller_value.py compare DEF SOLUTION TABLE.jsonl [--seeds 20] [--json]
-
-``record`` takes what ``kopt bench`` says of every setting on the representative workloads; it may
-be stopped and goes on where it was. A line is {"settings": {...}, "us": {uuid: median} or null}.
+How: python scripts/controller_value.py DEF SOLUTION TABLE.jsonl.gz [--seeds 40] [--noise 0.01]
+         [--only kopt] [--json]
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import dataclasses
+import gzip
 import json
 import random
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from kopt_controller.agents import Agent, Proposals, RoundBrief
 from kopt_controller.campaign import start_campaign
 from kopt_controller.config import RunConfig
+from kopt_controller.memory import Memory, RoundMemory
+from kopt_controller.policy import Policy
 from kopt_controller.simulated import SimulatedDevice, SimulatedHarness
 from kopt_controller.steering import STEER_FILE, Steer, append_steers
+from kopt_controller.world import World
 from kopt_harness.catalog import Catalog
-from kopt_harness.pack import pack, read_tunables, solution_json
+from kopt_harness.pack import pack
 from kopt_harness.root import Root
+from other_tuners import KERNEL_TUNER, by_kernel_tuner, by_tpe
 
 WITHIN = 1.05
-ROUNDS = 60
+ROUNDS = 80
 SLOW = 10.0
 """A setting that does not work takes this many times the worst; nobody should choose it."""
+BOOTSTRAPS = 2000
+RESTART = 1_000_003
+"""Added to the seed where a search has ended without success."""
 CHECKOUT = Path(__file__).parents[1]
 
 Settings = dict[str, Any]
@@ -63,6 +72,8 @@ class Problem(NamedTuple):
     solution: str
     target: str
     points: tuple[Point, ...]
+    noise: float = 0.01
+    """Of a sample that the loop sees, relative."""
 
     @property
     def goal_us(self) -> float:
@@ -70,46 +81,16 @@ class Problem(NamedTuple):
         return WITHIN * min(point.mean_us for point in self.points)
 
 
-def settings_of(folder: Path, knobs: Sequence[str] = ()) -> Iterator[Settings]:
-    """Every setting of a solution folder.
-
-    Args:
-        folder: With its tunables.
-        knobs: Those that vary, the others have their defaults; none: all vary.
-    """
-    tunables = read_tunables(folder)
-    varying = [
-        tunable.values if not knobs or name in knobs else (tunable.default,)
-        for name, tunable in tunables.items()
-    ]
-    for values in product(*varying):
-        yield dict(zip(tunables, values, strict=True))
-
-
-def record(folder: Path, table: Path, target: str, knobs: Sequence[str]) -> None:
-    """Measures what the table lacks, one line for each setting."""
-    lines = table.read_text().splitlines() if table.exists() else []
-    known = [json.loads(line)["settings"] for line in lines]
-    for settings in settings_of(folder, knobs):
-        if settings in known:
-            continue
-        packed = table.with_suffix(".candidate.json")
-        packed.write_text(solution_json(pack(folder, tunables=settings).solution))
-        kopt = [sys.executable, "-m", "kopt_controller", "--json", "bench", str(packed)]
-        done = subprocess.run(
-            [*kopt, "--target", target], capture_output=True, text=True, check=False
-        )
-        packed.unlink()
-        rows = json.loads(done.stdout).get("workloads", []) if done.stdout else []
-        us = {row["uuid"]: row["median_us"] for row in rows}
-        good = done.returncode == 0 and us and None not in us.values()
-        with table.open("a") as file:
-            file.write(json.dumps({"settings": settings, "us": us if good else None}) + "\n")
+def read_table(table: Path) -> list[dict[str, Any]]:
+    """Lines of a table, also of a compressed one."""
+    content = table.read_bytes()
+    text = (gzip.decompress(content) if table.suffix == ".gz" else content).decode()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def problem(root: Path, definition: str, solution: str, table: Path, target: str) -> Problem:
     """Reads a table; what did not work is far behind the worst."""
-    rows = [json.loads(line) for line in table.read_text().splitlines()]
+    rows = read_table(table)
     worst: dict[str, float] = {}
     for row in rows:
         for uuid, us in (row["us"] or {}).items():
@@ -129,29 +110,31 @@ def by_random(given: Problem, seed: int) -> int:
     return next(n for n, point in enumerate(order, 1) if point.mean_us <= given.goal_us)
 
 
-def by_tpe(given: Problem, seed: int) -> int | None:
-    """Evaluations of Optuna's TPE, repeated settings not counted; None where it is missing."""
-    try:
-        optuna: Any = importlib.import_module("optuna")
-    except ImportError:
-        return None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    names = list(given.points[0].settings)
-    choices = {name: sorted({point.settings[name] for point in given.points}) for name in names}
-    mean_us = {json.dumps(point.settings): point.mean_us for point in given.points}
+def by_other(given: Problem, seed: int, *, search: Callable[..., Any]) -> int | None:
+    """Evaluations of a search of another package; None where it is missing."""
+    rows = [(point.settings, point.mean_us) for point in given.points]
+    mean_us = {_key(settings): us for settings, us in rows}
     seen: dict[str, None] = {}
+    for attempt in range(len(rows)):
+        found = search(rows, given.goal_us, seed + attempt * RESTART)
+        if found is None:
+            return None
+        for settings in found:
+            seen[_key(settings)] = None
+            if mean_us[_key(settings)] <= given.goal_us:
+                return len(seen)
+    return len(rows)
 
-    def objective(trial: Any) -> float:
-        picked = {name: trial.suggest_categorical(name, choices[name]) for name in names}
-        key = json.dumps(picked)
-        seen[key] = None
-        if mean_us[key] <= given.goal_us:
-            trial.study.stop()
-        return mean_us[key]
 
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-    study.optimize(objective, n_trials=20 * len(given.points))
-    return len(seen)
+def _key(settings: Mapping[str, Any]) -> str:
+    return json.dumps(dict(settings), sort_keys=True)
+
+
+class Walk(NamedTuple):
+    """What the loop has measured, in order."""
+
+    settings: tuple[Point, ...]
+    found_at: int
 
 
 def by_kopt(given: Problem, seed: int, *, without: str = "") -> int:
@@ -160,12 +143,18 @@ def by_kopt(given: Problem, seed: int, *, without: str = "") -> int:
     Args:
         given: The table.
         seed: Of the search and of the noise.
-        without: ``directions``: every round looks at all knobs.
+        without: ``directions``: every round looks at all knobs; ``memory``: neither the agent nor
+            the policy knows what a measurement has shown, only that it was made.
     """
+    return walk(given, seed, without=without).found_at
+
+
+def walk(given: Problem, seed: int, *, without: str = "") -> Walk:
+    """The settings that the loop measures until it has found the goal."""
     with tempfile.TemporaryDirectory() as place:
         root = Root(Path(place))
         folder = _lonely(given, root)
-        sha = {pack(folder, tunables=p.settings).solution.sha256: p for p in given.points}
+        sha = {_sha256(given, folder, p): p for p in given.points}
         seen: dict[str, None] = {}
         paths: list[Path] = []
 
@@ -183,9 +172,8 @@ def by_kopt(given: Problem, seed: int, *, without: str = "") -> int:
             rounds=ROUNDS,
             search_seed=seed,
             gate_workloads=uuids,
-            sweep_workloads=uuids,
         )
-        device = SimulatedDevice(latency_us=latency_us, seed=seed)
+        device = SimulatedDevice(latency_us=latency_us, seed=seed, noise=given.noise)
         campaign = start_campaign(
             root,
             given.definition,
@@ -196,9 +184,56 @@ def by_kopt(given: Problem, seed: int, *, without: str = "") -> int:
         paths.append(campaign.run.folder / STEER_FILE)
         if without == "directions":
             append_steers(paths[0], [Steer(kind="recommend", value="exploration")])
-        campaign.execute()
-        found = (n for n, each in enumerate(seen, 1) if sha[each].mean_us <= given.goal_us)
-        return next(found, len(given.points))
+        campaign._replace(adapt=_forgetful if without == "memory" else None).execute()
+        walked = tuple(sha[each] for each in seen)
+        found = (n for n, point in enumerate(walked, 1) if point.mean_us <= given.goal_us)
+        return Walk(walked, next(found, len(given.points)))
+
+
+_SHA256: dict[str, str] = {}
+"""By solution and settings: the same in every walk, and packing takes longer than the walk."""
+
+
+def _sha256(given: Problem, folder: Path, point: Point) -> str:
+    key = f"{given.root}/{given.definition}/{given.solution}/{_key(point.settings)}"
+    if key not in _SHA256:
+        _SHA256[key] = pack(folder, tunables=point.settings).solution.sha256
+    return _SHA256[key]
+
+
+def _forgetful(world: World) -> World:
+    """A campaign whose agent and policy do not know what came of what was measured."""
+    agent, policy = world.agent, world.policy
+
+    class _Agent:
+        name = agent.name
+
+        def propose(self, brief: RoundBrief) -> Proposals:
+            return agent.propose(brief._replace(memory=_bare(brief.memory)))
+
+    class _Policy:
+        name = policy.name
+
+        def rank(self, state: Any, directions: Any, memory: Memory, *rest: Any, **more: Any) -> Any:
+            return policy.rank(state, directions, _bare(memory), *rest, **more)
+
+    new_agent: Agent = _Agent()
+    new_policy: Policy = _Policy()
+    return dataclasses.replace(world, agent=new_agent, policy=new_policy)
+
+
+def _bare(memory: Memory) -> Memory:
+    """That something was measured, and nothing of what was found."""
+    empty = {"ratio": None, "ci": None}
+
+    def bare(past: RoundMemory) -> RoundMemory:
+        trials = tuple(trial.model_copy(update=empty) for trial in past.trials)
+        return past.model_copy(update={"trials": trials, "promoted": False, "swept": None} | empty)
+
+    rounds = tuple(bare(past) for past in memory.rounds)
+    # Without ratios nothing tells that an incumbent was timed: it must not be proposed again.
+    timed = {past.incumbent for past in memory.rounds}
+    return memory.model_copy(update={"rounds": rounds}).refusing(timed)
 
 
 def _lonely(given: Problem, root: Root) -> Path:
@@ -211,70 +246,125 @@ def _lonely(given: Problem, root: Root) -> Path:
     shutil.copytree(source / "solutions" / given.solution, folder)
     pointer = f'[{given.target}]\nsolution = "{given.solution}"\n'
     (there / "retained.toml").write_text(pointer)
+    lines = (there / "workloads.jsonl").read_text().splitlines(keepends=True)
+    # A sweep is whole where it has all workloads, and the table has not.
+    kept = [line for line in lines if json.loads(line)["uuid"] in given.points[0].us]
+    (there / "workloads.jsonl").write_text("".join(kept))
     config = folder / "config.toml"
     text = config.read_text()
     for name in given.points[0].settings:
         values = list(dict.fromkeys(point.settings[name] for point in given.points))
-        # The loop may only walk where the table has been.
-        pattern = rf"(\[tunables\.{re.escape(name)}\][^\[]*?values = )\[[^\]]*\]"
-        # No backslash of a value is an escape of the replacement.
-        written = json.dumps(values).replace("\\", r"\\")
-        text = re.sub(pattern, rf"\g<1>{written}", text)
+        text = _confined(text, name, values)
     config.write_text(text)
     return folder
 
 
+def _confined(text: str, name: str, values: Sequence[Any]) -> str:
+    """A configuration in which a knob has only these values: the loop walks where the table is."""
+    # No backslash of a value is an escape of the replacement.
+    written = json.dumps(values).replace("\\", r"\\")
+    table = rf"(?s)(\[tunables\.{re.escape(name)}\].*?"
+    text = re.sub(rf"{table}values = )\[[^\]]*\]", rf"\g<1>{written}", text)
+    default = re.search(rf"{table}default = )(\S+)", text)
+    if default is not None and json.loads(default[2]) not in values:
+        middle = json.dumps(values[(len(values) - 1) // 2]).replace("\\", r"\\")
+        text = re.sub(rf"{table}default = )\S+", rf"\g<1>{middle}", text)
+    return text
+
+
+def dispatch_gain(given: Problem, walked: Sequence[Point]) -> float:
+    """Share of the mean latency that one rule over the work would win at the end of a walk.
+
+    Of the settings that the loop has measured: the best one alone, against the best two with
+    all workloads up to one of them for the first and the rest for the second.
+    """
+    order = sorted(walked[0].us, key=lambda uuid: min(point.us[uuid] for point in given.points))
+    alone = min(point.mean_us for point in walked)
+    best = alone
+    for cut in range(1, len(order)):
+        low, high = order[:cut], order[cut:]
+        parts = (min(sum(p.us[uuid] for uuid in side) for p in walked) for side in (low, high))
+        best = min(best, sum(parts) / len(order))
+    return 1 - best / alone
+
+
 METHODS: Mapping[str, Callable[[Problem, int], int | None]] = {
     "kopt": by_kopt,
-    "kopt without directions": lambda given, seed: by_kopt(given, seed, without="directions"),
+    "kopt without memory": partial(by_kopt, without="memory"),
+    "kopt without directions": partial(by_kopt, without="directions"),
     "random": by_random,
-    "optuna TPE": by_tpe,
+    "optuna TPE": partial(by_other, search=by_tpe),
+    **{
+        f"kernel_tuner {name}": partial(by_other, search=partial(by_kernel_tuner, strategy=name))
+        for name in KERNEL_TUNER
+    },
 }
 
 
-def compare(given: Problem, seeds: int) -> dict[str, Any]:
-    """Median, mean and quartiles of evaluations, by method."""
+def summary(counts: Sequence[int]) -> dict[str, Any]:
+    """Median, quartiles, and the mean with its interval at 95 % (bootstrap over seeds)."""
+    low, middle, high = statistics.quantiles(counts, n=4, method="inclusive")
+    rng = random.Random(0)
+    means = sorted(statistics.fmean(rng.choices(counts, k=len(counts))) for _ in range(BOOTSTRAPS))
+    interval = [means[BOOTSTRAPS // 40], means[-BOOTSTRAPS // 40]]
+    return {
+        "mean": statistics.fmean(counts),
+        "mean_ci": interval,
+        "median": middle,
+        "quartiles": [low, high],
+        "evaluations": list(counts),
+    }
+
+
+def compare(given: Problem, seeds: int, only: str = "") -> dict[str, Any]:
+    """A summary of evaluations by method, and the gain of a dispatcher.
+
+    Args:
+        given: The table.
+        seeds: How many, from 0.
+        only: Beginnings of the names of methods, with commas; empty: all.
+    """
     found: dict[str, Any] = {}
+    gains: list[float] = []
     for name, method in METHODS.items():
-        counts = [method(given, seed) for seed in range(seeds)]
-        known = [count for count in counts if count is not None]
-        if not known:
-            found[name] = None
+        if not name.startswith(tuple(only.split(","))):
             continue
-        low, middle, high = statistics.quantiles(known, n=4, method="inclusive")
-        found[name] = {
-            "mean": statistics.fmean(known),
-            "median": middle,
-            "quartiles": [low, high],
-            "evaluations": known,
-        }
+        if name == "kopt":
+            walks = [walk(given, seed) for seed in range(seeds)]
+            counts: list[int | None] = [each.found_at for each in walks]
+            gains = [dispatch_gain(given, each.settings) for each in walks]
+        else:
+            counts = [method(given, seed) for seed in range(seeds)]
+        known = [count for count in counts if count is not None]
+        found[name] = summary(known) if known else None
     good = sum(point.mean_us <= given.goal_us for point in given.points)
-    return {"points": len(given.points), "good": good, "seeds": seeds, "methods": found}
+    return {
+        "points": len(given.points),
+        "good": good,
+        "seeds": seeds,
+        "noise": given.noise,
+        "methods": found,
+        "dispatch_gain": statistics.fmean(gains) if gains else None,
+    }
 
 
 def main() -> int:
-    """Records or compares."""
+    """Compares."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["record", "compare"])
     parser.add_argument("definition")
     parser.add_argument("solution")
     parser.add_argument("table", type=Path)
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--root", type=Path, default=CHECKOUT)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--knobs", default="", help="of record: that vary, with commas")
+    parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument("--noise", type=float, default=0.01)
+    parser.add_argument("--only", default="", help="beginnings of the names of methods")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if options.what == "record":
-        catalog = Catalog(Root(options.root))
-        folder = catalog.folder(catalog.resolve(options.definition)) / "solutions"
-        knobs = [name for name in options.knobs.split(",") if name]
-        record(folder / options.solution, options.table, options.target, knobs)
-        return 0
     given = problem(
         options.root, options.definition, options.solution, options.table, options.target
     )
-    document = compare(given, options.seeds)
+    document = compare(given._replace(noise=options.noise), options.seeds, options.only)
     if options.json:
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return 0
@@ -283,8 +373,12 @@ def main() -> int:
         text = "not installed"
         if row is not None:
             low, high = row["quartiles"]
-            text = f"median {row['median']:g} [{low:g}, {high:g}], mean {row['mean']:.1f}"
-        sys.stdout.write(f"{name:26} {text}\n")
+            first, last = row["mean_ci"]
+            text = f"median {row['median']:g} [{low:g}, {high:g}], "
+            text += f"mean {row['mean']:.1f} [{first:.1f}, {last:.1f}]"
+        sys.stdout.write(f"{name:32} {text}\n")
+    if document["dispatch_gain"] is not None:
+        sys.stdout.write(f"a dispatcher of two: {document['dispatch_gain']:.1%} less\n")
     return 0
 
 

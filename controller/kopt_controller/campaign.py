@@ -37,7 +37,7 @@ from .agents import AgentContext, get_agent
 from .choosing import check_ladder
 from .config import PromotionMode, RunConfig
 from .directions import load_directions
-from .harness import Harness
+from .harness import Harness, check_profiler
 from .kinds import CAMPAIGN, FINISHED_KEY
 from .loop import run_rounds
 from .memory import Memory, gather
@@ -114,6 +114,8 @@ class Campaign(NamedTuple):
     archive: Archive
     make_harness: MakeHarness
     notify: Callable[[str], None]
+    adapt: Callable[[World], World] | None = None
+    """Gives another world to run in, for experiments with parts of the loop."""
 
     def execute(self) -> CampaignResult:
         """Runs what is left of the rounds.
@@ -134,6 +136,7 @@ class Campaign(NamedTuple):
             return made
 
         world = self._world(journal, measured)
+        world = world if self.adapt is None else self.adapt(world)
         incumbent = self.archive.get(self.manifest.incumbent.sha256).model_copy(
             update={"name": self.manifest.incumbent.name}
         )
@@ -224,6 +227,7 @@ def start_campaign(
     factory = get_agent(config.agent)
     get_policy(config.policy)
     check_ladder(config.ladder)
+    check_profiler(config.profiler)
     catalog.select(definition, (*config.gate_workloads, *config.sweep_workloads))
     factory.create(_agent_context(catalog, definition, target, config))
     incumbent = catalog.incumbent(definition, target.name)
@@ -242,7 +246,7 @@ def start_campaign(
         "mode": config.promotion or factory.promotion,
         "search_seed": _search_seed(config),
         "incumbent": {"name": incumbent.name, "sha256": incumbent.sha256},
-        "versions": versions(load_directions()),
+        "versions": versions(load_directions(), catalog.folder(definition)),
         "memory": gather(archive, definition.name, target.name).model_dump(mode="json"),
     }
     run = archive.create_run(f"{definition.kopt.alias}-{target.name}", manifest)

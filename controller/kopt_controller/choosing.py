@@ -192,7 +192,13 @@ def _ask(world: World, turn: Turn, brief: RoundBrief, refused: list[Refusal]) ->
 def _refusal(world: World, turn: Turn, proposal: Proposal) -> Refusal | None:
     if not world.refuse_duplicates:
         return None
-    return refusal_of(proposal.solution, turn.memory, world.solutions.get)
+    return refusal_of(
+        proposal.solution,
+        turn.memory,
+        world.solutions.get,
+        family=proposal.family,
+        settings=proposal.settings,
+    )
 
 
 def _brief(world: World, turn: Turn, state: State, direction: Direction) -> RoundBrief:

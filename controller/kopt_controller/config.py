@@ -80,6 +80,9 @@ class RunConfig(Model):
     """Selectors of the representative workloads."""
     sweep_workloads: tuple[str, ...] = ("all",)
     """Selectors of the sweep; anything but all workloads bars promotion."""
+    profiler: str = "torch"
+    """What the incumbent is profiled with: a module of ``kopt_harness.profile``. ``ncu`` gives
+    counters, and takes longer."""
     search_seed: int | None = None
     """Of choices that the search leaves open; null: drawn, and kept in the manifest."""
     budget_s: float | None = Field(default=None, gt=0)

@@ -30,6 +30,8 @@ __all__ = ["Learned", "Rule", "Table", "dispatcher", "learn_rule", "read_table",
 
 TABLE_FILE = "dispatch.json"
 """Among the sources of a dispatcher: what it was made of."""
+_PACKAGES = frozenset({"python", "triton"})
+"""Languages whose parts are packages below one package."""
 _UNITS = {"cpp": (".cpp", (".cpp", ".cc", ".cxx", ".c++")), "cuda": (".cu", (".cu",))}
 """By language: suffix of what is generated, and of what is a translation unit."""
 _QUOTED = re.compile(r'^(\s*#\s*include\s*)"([^"]+)"', re.MULTILINE)
@@ -72,6 +74,8 @@ class Learned(NamedTuple):
     """Workloads that the candidate would serve."""
     gain: float
     """Share of the incumbent's whole time."""
+    sure_gain: float = 0.0
+    """The same where every interval is at its upper end: the best of many ranges may be luck."""
 
 
 def learn_rule(rows: Sequence[WorkloadComparison], axes: Iterable[str]) -> Learned | None:
@@ -97,7 +101,8 @@ def learn_rule(rows: Sequence[WorkloadComparison], axes: Iterable[str]) -> Learn
             if not any((row.ci or (1, 1))[1] < 1 for row in served):
                 continue
             won = sum((row.a_median_us or 0.0) - (row.b_median_us or 0.0) for row in served)
-            found = Learned(axis, low, high, len(served), won / total)
+            least = sum((row.a_median_us or 0.0) * (1 - (row.ci or (1, 1))[1]) for row in served)
+            found = Learned(axis, low, high, len(served), won / total, least / total)
             if best is None or found.gain > best.gain:
                 best = found
     return best if best is not None and best.gain > 0 else None
@@ -158,11 +163,15 @@ def dispatcher(table: Table, definition: Definition, get: Callable[[str], Soluti
     parts = [get(ref.sha256) for ref in table.parts]
     _require_alike(parts)
     first = parts[-1]
-    unit = _UNITS[first.spec.language][0]
+    is_package = first.spec.language in _PACKAGES
+    unit = ".py" if is_package else _UNITS[first.spec.language][0]
     sources = [SourceFile(path=TABLE_FILE, content=table.model_dump_json(indent=1) + "\n")]
     for number, part in enumerate(parts):
-        sources += _part(number, part)
-    content = _entry(table, definition, first.spec.entry_function)
+        sources += _package(number, part) if is_package else _part(number, part)
+    if is_package:
+        content = _python_entry(table, definition, parts)
+    else:
+        content = _entry(table, definition, first.spec.entry_function)
     sources.append(SourceFile(path=f"dispatch{unit}", content=content))
     names = {ref.sha256: ref.name for ref in table.parts}
     dependencies = dict.fromkeys(d for part in parts for d in part.spec.dependencies)
@@ -185,11 +194,18 @@ def dispatcher(table: Table, definition: Definition, get: Callable[[str], Soluti
 def _require_alike(parts: Sequence[Solution]) -> None:
     specs = [part.spec for part in parts]
     languages = {spec.language for spec in specs}
-    if len(languages) > 1 or not languages <= set(_UNITS):
+    if len(languages) > 1 or not languages <= {*_UNITS, *_PACKAGES}:
         raise InvalidInputError(
             f"parts in {', '.join(sorted(languages))} cannot stand in one dispatcher",
-            hint="parts are all cpp or all cuda",
+            hint="parts are all of one language",
         )
+    if languages <= _PACKAGES:
+        if len({spec.destination_passing_style for spec in specs}) > 1:
+            raise InvalidInputError(
+                "one part returns its outputs and another writes into given ones",
+                hint="set destination_passing_style alike in all parts",
+            )
+        return
     if any(spec.binding == "torch" or not spec.destination_passing_style for spec in specs):
         raise InvalidInputError(
             "a dispatcher takes parts of the binding tvm-ffi that write into given outputs",
@@ -226,6 +242,70 @@ def _part(number: int, part: Solution) -> list[SourceFile]:
         "}",
     ]
     return [*moved, SourceFile(path=f"{folder}{unit}", content="\n".join(lines) + "\n")]
+
+
+def _package(number: int, part: Solution) -> list[SourceFile]:
+    """The sources of a part in a folder of its own: imports in a solution are relative anyway."""
+    return [
+        SourceFile(path=f"part_{number}/{source.path}", content=source.content)
+        for source in part.sources
+    ]
+
+
+def _python_entry(table: Table, definition: Definition, parts: Sequence[Solution]) -> str:
+    spec = parts[-1].spec
+    arguments = list(definition.inputs)
+    if spec.destination_passing_style:
+        arguments += definition.outputs
+    numbers = {ref.sha256: number for number, ref in enumerate(table.parts)}
+    modules = [_module(number, part) for number, part in enumerate(parts)]
+    call = ", ".join(arguments)
+    asked, ahead = [], []
+    for rule in table.rules:
+        number = numbers[rule.part.sha256]
+        argument, dimension = _place(definition, rule.axis)
+        extent = f"{arguments[argument]}.shape[{dimension}]"
+        asked += [
+            f"    if {rule.low} <= {extent} <= {rule.high}:  # {rule.axis}",
+            f"        return part_{number}.{parts[number].spec.entry_function}({call})",
+        ]
+        ahead += [
+            f'    if {rule.low} <= axes["{rule.axis}"] <= {rule.high}:',
+            f"        return part_{number}",
+        ]
+    last = numbers[table.otherwise.sha256]
+    lines = [
+        f'"""{spec.entry_function}: which part serves a call, by extents that it carries."""',
+        "",
+        *modules,
+        "",
+        "",
+        f"def {spec.entry_function}({call}):",
+        *asked,
+        f"    return part_{last}.{parts[last].spec.entry_function}({call})",
+        "",
+        "",
+        "def _serving(axes):",
+        *ahead,
+        f"    return part_{last}",
+        "",
+        "",
+        "def precompile(axes):",
+        "    part = _serving(axes)",
+        '    if hasattr(part, "precompile"):',
+        "        part.precompile(axes)",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _module(number: int, part: Solution) -> str:
+    """Imports the entry module of a part."""
+    *folders, name = posixpath.splitext(part.spec.entry_file)[0].split("/")
+    if name == "__init__":
+        return f"from . import part_{number}"
+    package = ".".join((f"part_{number}", *folders))
+    return f"from .{package} import {name} as part_{number}"
 
 
 def _relative(source: SourceFile, paths: frozenset[str]) -> str:

@@ -18,9 +18,9 @@ import re
 import token
 import tokenize
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kopt_harness.errors import NotFoundError
 from kopt_harness.schema import Solution
@@ -64,7 +64,12 @@ class Print(NamedTuple):
 
 
 def refusal_of(
-    solution: Solution, memory: Memory, get: Callable[[str], Solution]
+    solution: Solution,
+    memory: Memory,
+    get: Callable[[str], Solution],
+    *,
+    family: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Refusal | None:
     """The refusal of a candidate that a rejected one stands for; None where it is new.
 
@@ -72,6 +77,9 @@ def refusal_of(
         solution: The candidate.
         memory: Of its definition on its target.
         get: Archived solutions by SHA-256.
+        family: Solution folder that it is a setting of.
+        settings: Which; another one of the same folder is another probe, even where the same
+            numbers stand at other knobs.
     """
     mine = fingerprint(solution)
     for past, trial in _rejected(memory):
@@ -83,6 +91,8 @@ def refusal_of(
         likeness = similarity(mine, theirs)
         is_same = mine.normal == theirs.normal
         is_near = likeness >= NEAR and mine.substance == theirs.substance
+        is_setting = family is not None and family == trial.family
+        is_near = is_near and not (is_setting and settings != trial.settings)
         if is_same or (is_near and _is_slower(trial)):
             return _refusal(solution, past, trial, 1.0 if is_same else likeness)
     return None

@@ -52,6 +52,7 @@ def explain_blocks(document: Mapping[str, Any]) -> tuple[Block, ...]:
         f"incumbent {document['incumbent_before']['name']}",
         f"State: most can be won in {state['regime']}, limited by {state['bottleneck']} "
         f"(from {state['basis']})",
+        *_diagnosis(state),
         "",
         *_ranking(document["ranking"]),
         f"Chosen: {chosen['id']} - {chosen['title']}",
@@ -67,6 +68,18 @@ def explain_blocks(document: Mapping[str, Any]) -> tuple[Block, ...]:
         *(f"  so it will {_action(action)}" for action in document["actions"]),
         "",
     )
+
+
+def _diagnosis(state: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the profile says of the regime, with the numbers behind it."""
+    if state["diagnosis"] in (None, "unknown"):
+        return ()
+    limiter = f" ({state['limiter']})" if state["limiter"] else ""
+    rows = (
+        f"  {row['metric']} {row['value']:.3g}, threshold {row['threshold']:.3g} ({row['source']})"
+        for row in state["evidence"]
+    )
+    return (f"Profile: {state['diagnosis']}{limiter}", *rows)
 
 
 def _action(action: Mapping[str, Any]) -> str:

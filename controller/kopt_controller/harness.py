@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from kopt_harness.errors import InvalidInputError
 from kopt_harness.ledger import Ledger
+from kopt_harness.profile import profiler_names, reads_builds
 from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Validation, Workload
 
-__all__ = ["Harness"]
+__all__ = ["Harness", "check_profiler"]
 
 
 @runtime_checkable
@@ -79,3 +81,18 @@ class Harness(Protocol):
     def close(self) -> None:
         """Ends worker processes; may be called twice."""
         ...
+
+
+def check_profiler(name: str) -> None:
+    """Refuses a profiler from which no state can be derived, before a campaign begins.
+
+    Raises:
+        NotFoundError: If there is none of that name.
+        InvalidInputError: If it watches nothing run.
+    """
+    if reads_builds(name):
+        fitting = ", ".join(each for each in profiler_names() if not reads_builds(each))
+        raise InvalidInputError(
+            f"the profiler {name!r} sees nothing run, and a state is of what runs",
+            hint=f"profiler is one of {fitting}",
+        )

@@ -14,7 +14,7 @@ interrupted comparison starts anew rather than mixing two epochs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,7 +93,7 @@ def run_round(world: World, turn: Turn) -> RoundResult:
     world.notify(f"round {turn.number}: {incumbent.name} is the incumbent")
 
     # 1. State: what limits the incumbent, regime by regime.
-    state = derive_state(_observe(world, incumbent))
+    state = derive_state(_observe(world, incumbent, turn.memory.latencies_us(incumbent.sha256)))
 
     advice = steered(supervise(turn.memory), turn.steering, turn.rung)
 
@@ -155,8 +155,17 @@ def _learn(world: World, turn: Turn, result: RoundResult) -> RoundResult:
     return RoundResult.model_validate(kept)
 
 
-def _observe(world: World, solution: Solution) -> list[Observation]:
-    """A profile on each representative; taken once for each solution of a run."""
+def _observe(
+    world: World, solution: Solution, latencies_us: Mapping[str, float] | None = None
+) -> list[Observation]:
+    """A profile on each representative, taken once for each solution of a run.
+
+    Args:
+        world: The campaign.
+        solution: That is profiled.
+        latencies_us: What the last sweep has measured of it, by workload.
+    """
+    known = latencies_us or {}
     return [
         Observation(
             regime=representative.regime,
@@ -166,9 +175,17 @@ def _observe(world: World, solution: Solution) -> list[Observation]:
             flops=representative.flops,
             floor=representative.floor,
             origin=representative.origin,
+            latency_us=known.get(representative.workload.uuid),
+            regime_us=_sum(known, representative.members),
         )
         for representative in world.representatives
     ]
+
+
+def _sum(latencies_us: Mapping[str, float], uuids: Sequence[str]) -> float | None:
+    if not uuids or not all(uuid in latencies_us for uuid in uuids):
+        return None
+    return sum(latencies_us[uuid] for uuid in uuids)
 
 
 def _profile(world: World, solution: Solution, workload: Workload) -> Profile:
@@ -269,6 +286,7 @@ def _decide(
         rules=world.rules,
         validation=validation,
         overridden=turn.steering.accepted_flags,
+        axes=world.definition.kopt.regime_axes,
     )
 
 
@@ -279,7 +297,10 @@ def _promote(
     if world.mode == "ask":
         detail = f"promotable: look at it, then kopt promote {world.run}/{turn.number}"
         return PromotionRecord(mode="ask", applied=False, detail=detail)
-    observations = _observe(world, candidate)
+    comparison = sweep.comparison
+    rows = () if comparison is None else comparison.workloads
+    timed_us = {row.uuid: row.b_median_us for row in rows if row.b_median_us is not None}
+    observations = _observe(world, candidate, timed_us)
     promotion = Promotion(
         candidate=candidate,
         incumbent=turn.incumbent,

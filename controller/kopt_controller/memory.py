@@ -38,6 +38,9 @@ RESULT_KEY = "result"
 CLEARLY_FASTER = 0.95
 """A ratio at the gate below this deserves a sweep even if another candidate had it first."""
 
+MOST_SWEEPS = 2
+"""Against one incumbent: a campaign that asks for what cannot count would ask for ever."""
+
 _NOT_THE_CANDIDATES_FAULT = frozenset({"coverage", "inputs", "trials"})
 """Conditions of a promotion that a sweep fails because of how it was asked for."""
 
@@ -188,7 +191,9 @@ class Memory(Model):
             direction: In which they were proposed; None: in any.
         """
         against = [past for past in self.rounds if past.incumbent == incumbent]
+        swept = [past.swept for past in against]
         settled = {past.swept for past in against if past.code not in _NOT_THE_CANDIDATES_FAULT}
+        settled |= {sha256 for sha256 in swept if swept.count(sha256) >= MOST_SWEEPS}
         found = {
             trial.sha256: trial
             for past in against

@@ -72,9 +72,18 @@ def _state(state: Mapping[str, Any]) -> tuple[Block, ...]:
     return (
         Table(columns, rows, numeric),
         f"State: most can be won in {state['regime']}, limited by {state['bottleneck']}{what} "
-        f"(from {state['basis']})",
+        f"(from {state['basis']}){_diagnosis(state)}",
         "",
     )
+
+
+def _diagnosis(state: Mapping[str, Any]) -> str:
+    """What the profile says beyond the class; empty where it says nothing more."""
+    found = state["diagnosis"]
+    if found in (None, "unknown", state["bottleneck"]):
+        return ""
+    limiter = f", {state['limiter']}" if state["limiter"] else ""
+    return f"; the profile says {found}{limiter}"
 
 
 def _dominant(signature: Mapping[str, Any]) -> str | None:
@@ -138,6 +147,8 @@ def _outcome(document: Mapping[str, Any]) -> tuple[Block, ...]:
     promotion = document["promotion"]
     signals = tuple(f"Supervisor: {s['kind']}: {s['detail']}" for s in document["signals"])
     moved = () if promotion is None else (promotion["detail"],)
+    if document["decision"]["label"] == "promote-dispatch":
+        moved = ("Put it before the incumbent for these sizes: kopt promote-dispatch RUN/ROUND",)
     return (*moved, f"Incumbent: {_named(document['incumbent'])}", *signals, "")
 
 

@@ -28,7 +28,11 @@ def representatives_of(
         cost = catalog.cost(definition, workload.axes)
         weight = max(1, round(sizes.count(regime) / per_regime.count(regime)))
         floor = floor_of(cost.bytes, cost.flops, target)
-        found.append(Representative(workload, regime, weight, cost.bytes, cost.flops, floor))
+        alone = per_regime.count(regime) == 1
+        members = tuple(uuid for uuid, name in regimes.items() if alone and name == regime)
+        found.append(
+            Representative(workload, regime, weight, cost.bytes, cost.flops, floor, members=members)
+        )
     return tuple(found)
 
 
@@ -61,6 +65,7 @@ def regrouped(
                 cost.flops,
                 floor,
                 regime.origin,
+                tuple(workload.uuid for workload in regime.workloads),
             )
         )
     return tuple(found)

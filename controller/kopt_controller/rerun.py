@@ -58,7 +58,8 @@ def start_rerun(
     for result in view.rounds:
         if result.round < before.round:
             memory = memory.learn(view.run.id, result)
-    now = versions(load_directions())
+    definition = catalog.resolve_exact(old.definition)
+    now = versions(load_directions(), catalog.folder(definition))
     config = old.config.model_copy(update={"rounds": 1, "budget_s": None})
     manifest = old.model_dump(mode="json", exclude={"schema_", "run", "created"}) | {
         "config": config.model_dump(mode="json"),
@@ -69,7 +70,6 @@ def start_rerun(
         "rerun_of": f"{view.run.id}/{before.round}",
         "versions": now,
     }
-    definition = catalog.resolve_exact(old.definition)
     run = archive.create_run(f"rerun-{definition.kopt.alias}-{old.target}", manifest)
     given = re.compile(rf"r{before.round}/(steer|proposals/.+)")
     with Journal(run.journal_path) as journal:

@@ -104,9 +104,16 @@ def find_dispatch(catalog: Catalog, archive: Archive, what: str) -> Dispatchable
         what: ``RUN/ROUND``.
 
     Raises:
+        UsageError: If it is not ``RUN/ROUND``.
         NotFoundError: If there is no such round, or it has no whole sweep.
     """
-    run_id, _, number = what.rpartition("/")
+    run_id, slash, number = what.rpartition("/")
+    if not slash:
+        raise UsageError(
+            f"{what!r} names no round",
+            hint="give RUN/ROUND, as in 20261129-141722-gdn_decode-h200-1f2e/2; "
+            "kopt history lists them",
+        )
     result = find_round(archive, run_id, number).result
     comparison = None if result.sweep is None else result.sweep.comparison
     if result.best is None or comparison is None:

@@ -27,6 +27,7 @@ from kopt_harness.schema import (
     GateResult,
     PairedBlock,
     Profile,
+    ProfileDiagnosis,
     ProfiledKernel,
     Reason,
     SecondaryRatios,
@@ -87,6 +88,8 @@ class SimulatedDevice(NamedTuple):
     """By solution name, where it is not ``pass``."""
     flags: Mapping[str, str] = {}
     """Flag code by solution name."""
+    diagnosis: ProfileDiagnosis | None = None
+    """What every profile says of its call."""
     noise: float = 0.01
     """Standard deviation of a sample, relative."""
     seed: int | None = 0
@@ -215,6 +218,7 @@ class SimulatedHarness:
             total_us=total,
             kernels=kernels,
             launches=count,
+            diagnosis=self._device.diagnosis,
         )
         return profile.model_dump(mode="json")
 

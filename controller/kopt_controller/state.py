@@ -6,10 +6,10 @@ measured is null; the bottleneck class says from what it was derived (``basis``)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from kopt_harness.schema import Model, Profile, ProfiledKernel
+from kopt_harness.schema import Model, Profile, ProfileDiagnosis, ProfiledKernel, ProfileEvidence
 from kopt_harness.targets import Target
 
 __all__ = ["Bottleneck", "Floor", "Observation", "Signature", "State", "derive_state", "floor_of"]
@@ -28,14 +28,35 @@ LOW_INTENSITY_FLOP_PER_BYTE = 4.0
 """Below this, memory limits first on any processor or GPU of the last ten years."""
 
 
+_COARSE: Mapping[str, Bottleneck] = {
+    "launch": "launch",
+    "host": "launch",
+    "underfill": "parallelism",
+    "tail-wave": "parallelism",
+    "latency": "latency",
+    "occupancy-registers": "latency",
+    "occupancy-smem": "latency",
+    "memory-dram": "memory",
+    "memory-l2": "memory",
+    "uncoalesced": "memory",
+    "shared-bank": "memory",
+    "compute-tensor": "compute",
+    "compute-fp": "compute",
+}
+"""Class of each bottleneck of a diagnosis. Spills and balanced kernels belong to none: there the
+throughputs decide."""
+
+
 class Floor(NamedTuple):
     """The least time that a workload can take on a target."""
 
     us: float | None
     """Null where the target's figures are unknown."""
-    resource: Literal["memory", "compute"] | None
+    resource: Literal["memory", "compute", "launch"] | None
     source: str
     """Where the figures come from."""
+    parts_us: Mapping[str, float] = {}  # a NamedTuple's default, never changed
+    """What each resource alone would take, where its figure is known."""
 
 
 class Observation(NamedTuple):
@@ -51,6 +72,10 @@ class Observation(NamedTuple):
     floor: Floor
     origin: str = "cost model"
     """Why it is a regime."""
+    latency_us: float | None = None
+    """Of the representative, as the last sweep has timed it beside another solution."""
+    regime_us: float | None = None
+    """The same of all workloads of the regime together."""
 
 
 class Signature(Model):
@@ -65,7 +90,8 @@ class Signature(Model):
     total_us: float | None
     """Of the representative, under the profiler."""
     time_share: float | None
-    """Of all regimes together, each weighted with its workloads."""
+    """Of all regimes together: by the latencies of a sweep where there was one, else by the
+    profiles, each weighted with its workloads."""
     dominant_kernel: str | None
     dominant_share: float | None
     bottleneck: Bottleneck
@@ -84,11 +110,25 @@ class Signature(Model):
     launch_count: int | None
     floor_us: float | None
     distance_to_floor: float | None
-    """Time over floor; 1 is the floor itself."""
+    """Time over floor; 1 is the floor itself. The latency of a sweep counts before that of a
+    profile."""
     flop_per_byte: float
     profiler: str
     origin: str = "cost model"
     """Why it is a regime: the cost model, a change point of measured latencies, an outlier."""
+    latency_us: float | None = None
+    """Of the representative in the last sweep; null before the first."""
+    floors_us: dict[str, float] = {}
+    """What memory, compute and launch alone would take, where the target's figures are known."""
+    diagnosis: str | None = None
+    """Bottleneck by the rules of ``kopt diagnose``, finer than ``bottleneck``; null where the
+    profile has nothing for them."""
+    limiter: str | None = None
+    """The resource that the diagnosis names."""
+    evidence: tuple[ProfileEvidence, ...] = ()
+    """The numbers behind the diagnosis, each with its threshold."""
+    headroom: float | None = None
+    """Share of the busiest unit's peak, or of the time, that the diagnosis says is not used."""
 
 
 class State(Model):
@@ -108,7 +148,7 @@ class State(Model):
 
 
 def floor_of(cost_bytes: int, flops: int, target: Target) -> Floor:
-    """The floor of a workload: compulsory traffic or arithmetic, whichever takes longer.
+    """The floor of a workload: compulsory traffic, arithmetic or a launch, the longest of them.
 
     Args:
         cost_bytes: Compulsory bytes.
@@ -118,21 +158,33 @@ def floor_of(cost_bytes: int, flops: int, target: Target) -> Floor:
     """
     if target.copy_gbps is None:
         return Floor(None, None, f"the bandwidth of {target.description} is unknown")
-    memory_us = cost_bytes / target.copy_gbps.value / 1e3
-    source = f"compulsory bytes at {target.copy_gbps.value:g} GB/s ({target.copy_gbps.source})"
+    figure = target.copy_gbps
+    parts: dict[Literal["memory", "compute", "launch"], tuple[float, str]] = {
+        "memory": (
+            cost_bytes / figure.value / 1e3,
+            f"compulsory bytes at {figure.value:g} GB/s ({figure.source})",
+        )
+    }
     peak = max(target.peak_tflops.values(), key=lambda figure: figure.value, default=None)
-    compute_us = 0.0 if peak is None else flops / peak.value / 1e6
-    if peak is not None and compute_us > memory_us:
-        return Floor(compute_us, "compute", f"flops at {peak.value:g} TFLOP/s ({peak.source})")
-    return Floor(memory_us, "memory", source)
+    if peak is not None:
+        source = f"flops at {peak.value:g} TFLOP/s ({peak.source})"
+        parts["compute"] = (flops / peak.value / 1e6, source)
+    if target.launch_us is not None:
+        source = f"a launch of {target.launch_us.value:g} us ({target.launch_us.source})"
+        parts["launch"] = (target.launch_us.value, source)
+    highest = max(parts, key=lambda name: parts[name][0])
+    us, source = parts[highest]
+    return Floor(us, highest, source, {name: us for name, (us, _) in parts.items()})
 
 
 def derive_state(observations: Sequence[Observation]) -> State:
     """The state out of what was observed; at least one observation."""
-    weights = [
-        None if o.profile.total_us is None else o.profile.total_us * o.workloads
-        for o in observations
-    ]
+    weights = [o.regime_us for o in observations]
+    if None in weights:
+        weights = [
+            None if o.profile.total_us is None else o.profile.total_us * o.workloads
+            for o in observations
+        ]
     known = [weight for weight in weights if weight is not None]
     total = sum(known) if len(known) == len(weights) else 0.0
     signatures = [
@@ -161,7 +213,9 @@ def _signature(o: Observation, time_share: float | None) -> Signature:
     dominant = max(profile.kernels, key=lambda k: k.total_us, default=None)
     metrics = {} if dominant is None else dominant.metrics
     floor_us = o.floor.us
-    distance = profile.total_us / floor_us if profile.total_us and floor_us else None
+    took_us = profile.total_us if o.latency_us is None else o.latency_us
+    distance = took_us / floor_us if took_us and floor_us else None
+    diagnosis = profile.diagnosis
     found = _classify(o, dominant, distance)
     return Signature(
         regime=o.regime,
@@ -187,6 +241,12 @@ def _signature(o: Observation, time_share: float | None) -> Signature:
         flop_per_byte=o.flops / max(o.cost_bytes, 1),
         profiler=profile.profiler,
         origin=o.origin,
+        latency_us=o.latency_us,
+        floors_us=dict(o.floor.parts_us),
+        diagnosis=None if diagnosis is None else diagnosis.bottleneck,
+        limiter=None if diagnosis is None else diagnosis.limiter,
+        evidence=() if diagnosis is None else diagnosis.evidence,
+        headroom=None if diagnosis is None else diagnosis.headroom,
     )
 
 
@@ -199,7 +259,7 @@ def _classify(o: Observation, dominant: ProfiledKernel | None, distance: float |
     if dominant is not None and {"compute_throughput_pct", "memory_throughput_pct"} <= set(
         dominant.metrics
     ):
-        return _by_counters(dominant.metrics)
+        return _by_diagnosis(o.profile.diagnosis) or _by_counters(dominant.metrics)
     many = (o.profile.launches or 0) >= MANY_LAUNCHES
     if many and (dominant is None or dominant.share < DOMINANT_SHARE):
         return _Class("launch", "launches", "operators one after the other")
@@ -217,6 +277,13 @@ def _by_cost(o: Observation) -> _Class:
     if o.flops < LOW_INTENSITY_FLOP_PER_BYTE * o.cost_bytes:
         return _Class("memory", "cost model", "memory")
     return _Class("compute", "cost model", "arithmetic")
+
+
+def _by_diagnosis(diagnosis: ProfileDiagnosis | None) -> _Class | None:
+    """None where the rules have no answer, or one that says nothing of a class."""
+    if diagnosis is None or diagnosis.bottleneck not in _COARSE:
+        return None
+    return _Class(_COARSE[diagnosis.bottleneck], "counters", diagnosis.limiter)
 
 
 def _by_counters(metrics: dict[str, float]) -> _Class:

@@ -46,6 +46,8 @@ class Representative(NamedTuple):
     floor: Floor
     origin: str = "cost model"
     """Why it is a regime."""
+    members: tuple[str, ...] = ()
+    """UUIDs of all workloads of the regime; empty where it has more than one representative."""
 
 
 class Promotion(NamedTuple):

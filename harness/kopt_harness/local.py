@@ -16,6 +16,7 @@ from kopt_harness.observed_profile import profile_observed
 from kopt_harness.options import MeasureOptions
 from kopt_harness.outcome import CandidateFailedError
 from kopt_harness.profile import is_external, read_calls, reads_builds, reads_calls
+from kopt_harness.profile_diagnosis import diagnosed
 from kopt_harness.profiled import profile_build
 from kopt_harness.root import Root
 from kopt_harness.schema import (
@@ -177,6 +178,7 @@ class LocalHarness:
             # Its verdict is for a check; a state can be derived without a profile.
             note = f"{error.verdict.value} under the profiler: {error.reason.detail}"
             found = {"total_us": None, "launches": None, "notes": (note,)}
+        found = diagnosed(found, on_device=self._setting.target.kind != "cpu")
         return Profile(
             profiler=self._profiler,
             solution=solution_ref(solution),

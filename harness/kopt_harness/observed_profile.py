@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .diagnose import classify_kernel
+from .diagnose.classify import classify
 from .diagnose.kernels import Figures, Kernel, group
 from .diagnose.readers.ncu_csv import parse_csv
 from .diagnose.record import Launch
@@ -19,6 +19,7 @@ from .external import UnreadableError, get_external
 from .lease import device_lease
 from .outcome import CandidateFailedError
 from .profile import external_of
+from .profile_diagnosis import diagnosis_fields
 from .report_pipe import ReportPipe
 from .schema import BuildResult, Solution, Workload
 from .session import Session
@@ -124,7 +125,7 @@ def _fields(launches: list[Launch], version: str, profiler: str) -> dict[str, An
     times = [kernel.total_us for kernel in kernels if kernel.total_us is not None]
     if len(times) != len(kernels):
         raise ProfileError("a kernel has no duration", hint="use a newer Nsight Compute")
-    limits = classify_kernel(kernels[0].main.figures)
+    limits = classify(kernels, None)
     limiter = f": {limits.limiter}" if limits.limiter else ""
     return {
         "total_us": sum(times),
@@ -132,8 +133,9 @@ def _fields(launches: list[Launch], version: str, profiler: str) -> dict[str, An
         "kernels": [_kernel(kernel) for kernel in kernels],
         "notes": (
             f"one cold call under {profiler} {version}".rstrip(),
-            f"the largest kernel is limited by {limits.bottleneck}{limiter}",
+            f"limited by {limits.bottleneck}{limiter}",
         ),
+        "diagnosis": diagnosis_fields(limits),
     }
 
 

@@ -160,6 +160,65 @@ def test_changes_that_helped_one_by_one_are_tried_together(toy: Toy, tmp_path: P
     assert _names(agent, brief)[0] == "tuned-TILE4"
 
 
+def _rounds(context: AgentContext, incumbent: str, *found: tuple[int, int, float, str]) -> Memory:
+    """A round for each of (TILE, UNROLL, ratio, code): gated and swept against one incumbent."""
+    rounds = []
+    for number, (tile, unroll, ratio, code) in enumerate(found, 1):
+        settings = {"TILE": tile, "UNROLL": unroll}
+        packed = context.space.pack(Point("tuned", settings))
+        trial = Trial(
+            name=packed.name,
+            sha256=packed.sha256,
+            family="tuned",
+            settings=settings,
+            verdict=Verdict.PASS,
+            passed=True,
+            ratio=ratio,
+            ci=(ratio - 0.01, ratio + 0.01),
+        )
+        rounds.append(
+            RoundMemory(
+                run="r",
+                round=number,
+                direction="exploration",
+                bottleneck="memory",
+                regime="n=1",
+                incumbent=incumbent,
+                label="archive",
+                code=code,
+                ratio=ratio,
+                promoted=False,
+                swept=packed.sha256,
+                trials=(trial,),
+            )
+        )
+    return Memory(rounds=tuple(rounds))
+
+
+def test_what_cannot_be_swept_fairly_is_not_swept_for_ever(toy: Toy, tmp_path: Path) -> None:
+    """Once more, since a campaign may ask for more than the last one did; not a third time."""
+    context = _context(toy, tmp_path)
+    incumbent = toy.solution("tuned").sha256
+    (once,) = _rounds(context, incumbent, (4, 1, 0.8, "coverage")).rounds
+    assert [t.name for t in Memory(rounds=(once,)).pending(incumbent)] == ["tuned-TILE4"]
+    assert Memory(rounds=(once, once)).pending(incumbent) == ()
+
+
+def test_only_what_looked_faster_is_measured_again(toy: Toy, tmp_path: Path) -> None:
+    """Everything is measured: what is left is undecided, looked faster, and was not seen often."""
+    context = _context(toy, tmp_path)
+    incumbent = toy.solution("tuned")
+    space = [(tile, unroll) for tile in (1, 2, 4, 8, 16) for unroll in (1, 2, 4, 8)][1:]
+    found = [(tile, unroll, 1.1, "speed") for tile, unroll in space]
+    found[0] = (*space[0], 0.99, "speed")
+    found[1] = (*space[1], 0.97, "regressions")
+    found[2:3] = [(*space[2], 0.98, "speed")] * 3
+    memory = _rounds(context, incumbent.sha256, *found).refusing([toy.solution("plain").sha256])
+    agent = get_agent("knobs").create(context)
+    brief = _brief(toy, "exploration", incumbent=incumbent, memory=memory)
+    assert _names(agent, brief) == ["tuned-UNROLL2"]
+
+
 def test_settings_are_read_back_from_the_packed_source(toy: Toy, tmp_path: Path) -> None:
     """An incumbent by hash is found again in the search space, whatever it is called."""
     space = _context(toy, tmp_path).space

@@ -83,3 +83,14 @@ def test_every_shipped_configuration_loads(repo_root: Any) -> None:
     assert {"default", "quick"} <= {path.stem for path in paths}
     for path in paths:
         load_config(repo_root / "configs", path.stem, {})
+
+
+def test_a_profiler_that_sees_nothing_run_is_refused(toy: Any) -> None:
+    """Before the campaign begins, with those that do; a name that is none as well."""
+    with pytest.raises(InvalidInputError, match="'sass'") as caught:
+        toy.campaign(profiler="sass")
+    assert "torch" in caught.value.hint
+    assert "sass" not in caught.value.hint
+    with pytest.raises(NotFoundError, match="'nsight'"):
+        toy.campaign(profiler="nsight")
+    assert not toy.root.local.joinpath("runs").exists()

@@ -1,14 +1,25 @@
 """The script that compares the loop with other searches, on a table that is a formula."""
 
+import gzip
 import json
+import math
 import runpy
+import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kopt_harness.pack import read_tunables
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "controller_value.py"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPT = SCRIPTS / "controller_value.py"
 BEST = {"TILE": 8, "UNROLL": 4}
+
+
+def _settings(folder: Path, *chosen: str) -> list[dict[str, Any]]:
+    """All settings of a folder, as the recording script lists them."""
+    script = runpy.run_path(str(SCRIPTS / "settings_table.py"))
+    return list(script["settings_of"](read_tunables(folder), chosen))
 
 
 @pytest.fixture
@@ -17,7 +28,7 @@ def given(toy: Any, tmp_path: Path) -> tuple[dict[str, Any], Any]:
     script = runpy.run_path(str(SCRIPT))
     folder = toy.root.kernels / "toy_op_n" / "solutions" / "tuned"
     lines = []
-    for settings in script["settings_of"](folder):
+    for settings in _settings(folder):
         away = sum(abs(settings[name] - best) for name, best in BEST.items())
         us = {f"0000000{i}-toy": 10.0 + 2 * away + i for i in range(4)}
         broken = settings == {"TILE": 16, "UNROLL": 8}
@@ -35,6 +46,44 @@ def test_every_method_finds_the_best(given: tuple[dict[str, Any], Any]) -> None:
         counts = [method(problem, seed) for seed in range(2)]
         assert all(1 <= count <= 20 for count in counts)
         assert method(problem, 1) == counts[1]
+
+
+def test_parts_can_be_switched_off(given: tuple[dict[str, Any], Any]) -> None:
+    """Without memory or a direction it still finds the best, and measures nothing twice."""
+    script, problem = given
+    for without in ("memory", "directions"):
+        walked = script["walk"](problem, 0, without=without)
+        names = [json.dumps(point.settings) for point in walked.settings]
+        assert len(names) == len(set(names))
+        assert walked.found_at <= len(names)
+        assert walked.settings[walked.found_at - 1].mean_us <= problem.goal_us
+
+
+def test_a_dispatcher_wins_what_two_settings_share(given: tuple[dict[str, Any], Any]) -> None:
+    """Where one setting is best everywhere there is nothing to win."""
+    script, problem = given
+    assert script["dispatch_gain"](problem, problem.points) == pytest.approx(0)
+    first = problem.points[0]
+    halves = {uuid: 1.0 if i < 2 else 100.0 for i, uuid in enumerate(first.us)}
+    other = {uuid: 3.0 if i < 2 else 10.0 for i, uuid in enumerate(first.us)}
+    points = [p._replace(us=halves, mean_us=50.5) for p in problem.points]
+    points[5:] = [p._replace(us=other, mean_us=6.5) for p in points[5:]]
+    mixed = problem._replace(points=tuple(points))
+    assert script["dispatch_gain"](mixed, mixed.points) == pytest.approx(1 - 5.5 / 6.5)
+    assert script["dispatch_gain"](mixed, mixed.points[:5]) == pytest.approx(0)
+
+
+def test_a_table_may_be_compressed_and_bounds_its_defaults(
+    given: tuple[dict[str, Any], Any], tmp_path: Path
+) -> None:
+    """A knob that never had its default there gets another one, within the table."""
+    script, problem = given
+    rows = [{"settings": p.settings, "us": p.us} for p in problem.points if p.settings["TILE"] > 2]
+    table = tmp_path / "some.jsonl.gz"
+    table.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    some = script["problem"](problem.root, "toy", "tuned", table, "cpu")
+    walked = script["walk"](some, 0)
+    assert walked.settings[0].settings == {"TILE": 8, "UNROLL": 1}
 
 
 def test_a_broken_setting_is_never_good(given: tuple[dict[str, Any], Any]) -> None:
@@ -61,10 +110,38 @@ def test_a_table_of_some_knobs_bounds_the_loop(toy: Any, tmp_path: Path) -> None
     folder = toy.root.kernels / "toy_op_n" / "solutions" / "tuned"
     rows = [
         {"settings": s, "us": {f"0000000{i}-toy": 20.0 - s["TILE"] for i in range(4)}}
-        for s in script["settings_of"](folder, ["TILE"])
+        for s in _settings(folder, "UNROLL=1")
     ]
     assert [row["settings"]["UNROLL"] for row in rows] == [1] * 5
     table = tmp_path / "table.jsonl"
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     problem = script["problem"](toy.root.path, "toy", "tuned", table, "cpu")
     assert 1 < script["by_kopt"](problem, 0) <= 5
+
+
+def test_what_the_machine_did_is_taken_out_of_a_table() -> None:
+    """Slow stretches of every pass, of one group alone, leave the order of settings as it is."""
+    script = runpy.run_path(str(SCRIPTS / "settings_table.py"))
+    count, passes = 60, 5
+    true_us = [100.0 + i for i in range(count)]
+    groups = [i % 2 for i in range(count)]
+    rows: list[dict[str, list[float]]] = [{"w": []} for _ in range(count)]
+    for number in range(passes):
+        for at, i in enumerate(script["order_of"](rows, number)):
+            is_slow = groups[i] == 1 and (at // 15 + number) % 2 == 0
+            rows[i]["w"].append(true_us[i] * (1.6 if is_slow else 1.0))
+    found = [us["w"] for us in script["settled"](rows, groups)]
+    raw = [statistics.median(row["w"]) for row in rows]
+    errors, raw_errors = (
+        sorted(abs(math.log(us / true)) for us, true in zip(each, true_us, strict=True))
+        for each in (_scaled(found, true_us), _scaled(raw, true_us))
+    )
+    assert errors[count // 2] < 0.05
+    assert errors[count // 2] < raw_errors[-count // 4] / 3
+    assert script["settled"]([None, *rows[1:]], groups)[0] is None
+
+
+def _scaled(found: list[float], true_us: list[float]) -> list[float]:
+    """A table is of ratios: its level is free."""
+    level = statistics.median(math.log(us / true) for us, true in zip(found, true_us, strict=True))
+    return [us / math.exp(level) for us in found]

@@ -208,12 +208,99 @@ def test_parts_that_cannot_stand_together_are_refused() -> None:
     assert isinstance(read_table(inner), Table)
 
 
-def test_the_command_says_what_it_cannot_do(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
-    """Solutions in Python have no entry that parts could share; a round without a sweep no rule."""
-    campaign = toy.campaign(promotion="ask")
-    campaign.execute()
+_PYTHON_ENTRY = """
+from .values import BIAS
+
+
+def run(x, s, y):
+    y[:] = x * s + BIAS
+
+
+def precompile(axes):
+    raise ValueError(f"{BIAS} for {axes['n']}")
+"""
+
+
+def _python_part(bias: int, **spec: Any) -> Solution:
+    """The same module names in every part, in a folder."""
+    fields = {
+        "language": "python",
+        "entry_point": "lib/kernel.py::run",
+        "destination_passing_style": True,
+    }
+    sources = {"lib/kernel.py": _PYTHON_ENTRY, "lib/values.py": f"BIAS = {bias}\n"}
+    return Solution(
+        name=f"python{bias}",
+        definition="scale",
+        author="kopt",
+        spec=BuildSpec.model_validate(fields | spec),
+        sources=tuple(SourceFile(path=p, content=c) for p, c in sources.items()),
+    )
+
+
+def test_parts_in_python_serve_their_sizes(tmp_path: Path) -> None:
+    """Built, loaded and called like those in C++, and compiled ahead by the part that serves."""
+    one, two, three = _python_part(1), _python_part(2), _python_part(3)
+    get = _get(one, two, three)
+    inner = dispatcher(with_rule(one, two, Learned("n", 2, 5, 4, 0.1)), _scale(), get)
+    made = dispatcher(with_rule(inner, three, Learned("n", 4, 8, 3, 0.1)), _scale(), get)
+    assert made.spec.language == "python"
+    result = build_in_worker(made, "cpu", tmp_path / "builds")
+    assert result.ok, result.log
+    call = _CALL.replace("ffi.from_dlpack(x)", "x").replace("ffi.from_dlpack(y)", "y")
+    call = call.replace(
+        "print(json.dumps(served))",
+        """
+try:
+    sys.modules[run.__module__].precompile({"n": 9})
+except ValueError as error:
+    served["ahead"] = str(error)
+print(json.dumps(served))
+""",
+    )
+    done = run(
+        [sys.executable, "-P", "-c", call],
+        timeout_s=120,
+        env=worker_environment(tmp_path / "home"),
+        stdin=json.dumps({"path": result.path, "solution": made.model_dump_json()}).encode(),
+    )
+    assert done.ok, done.output
+    found = json.loads(done.stdout)
+    served = [found[str(n)] for n in range(1, 13)]
+    assert served == [1.0, 2.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0, 1.0, 1.0, 1.0]
+    assert found["ahead"] == "1 for 9"
+
+
+def test_parts_that_return_and_parts_that_write_are_refused() -> None:
+    """One entry cannot do both."""
+    one, two = _python_part(1), _python_part(2, destination_passing_style=False)
+    with pytest.raises(InvalidInputError, match="returns its outputs"):
+        dispatcher(with_rule(one, two, Learned("n", 2, 5, 4, 0.1)), _scale(), _get(one, two))
+
+
+def test_a_round_says_what_is_for_some_sizes(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its label, how to go on, and the dispatcher that the command then makes of both."""
+
+    def latency_us(solution: Solution, workload: Any) -> float:
+        if solution.name.startswith("plain"):
+            return 100.0
+        return 40.0 if workload.axes["n"] <= 2 else 110.0
+
+    campaign = toy.campaign(toy.device._replace(latency_us=latency_us, launches=lambda _: 9))
+    (result,) = campaign.execute().rounds
+    assert (result.decision.label, result.decision.code) == ("promote-dispatch", "dispatch")
+    assert result.incumbent == result.incumbent_before
     what = f"{campaign.run.id}/1"
-    code = main(["--root", str(toy.root.path), "promote-dispatch", what, "--dry-run"])
-    assert code == 2
-    assert "python" in capsys.readouterr().err
+    command = ["--root", str(toy.root.path), "--json", "promote-dispatch", what, "--dry-run"]
+    assert main(command) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["rule"]["axis"], document["rule"]["low"], document["rule"]["high"]) == (
+        "n",
+        1,
+        2,
+    )
+    assert document["table"]["otherwise"]["name"] == "plain"
     assert main(["--root", str(toy.root.path), "promote-dispatch", f"{campaign.run.id}/9"]) == 2
+    capsys.readouterr()
+    assert main(["--root", str(toy.root.path), "promote-dispatch", campaign.run.id]) == 2
+    assert "RUN/ROUND" in capsys.readouterr().err

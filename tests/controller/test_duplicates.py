@@ -119,6 +119,19 @@ def test_reordered_statements_are_near() -> None:
     assert _refused(new, old, verdict="fail") is None
 
 
+def test_another_setting_of_one_solution_is_another_probe() -> None:
+    """Also where the same numbers stand at other knobs: only their order differs in the text."""
+    header = "#define KOPT_ROWS {}\n#define KOPT_THREADS {}\n"
+    body = "".join(f"__global__ void k{i}(int n) {{ __nanosleep({i}); }}\n" for i in range(40))
+    old, new = (_solution(header.format(*values) + body) for values in ((1, 2), (2, 1)))
+    memory = _memory(old, family="f", settings={"ROWS": 1, "THREADS": 2})
+    get = {old.sha256: old}.__getitem__
+    other = {"ROWS": 2, "THREADS": 1}
+    assert refusal_of(new, memory, get, family="f", settings=other) is None
+    assert refusal_of(new, memory, get) is not None, "of unknown origin it is a rewording"
+    assert refusal_of(old, memory, get, family="f", settings=other) is not None, "the same text"
+
+
 def test_python_keeps_its_blocks_and_loses_its_docstrings() -> None:
     """Indentation is meaning, a docstring is not; builtins are no names of its own."""
     old = _solution(PYTHON, "kernel.py", "python")

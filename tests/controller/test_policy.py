@@ -156,6 +156,61 @@ def test_a_flag_of_one_workload_bars_until_overridden(toy: Toy) -> None:
     assert flags_ok("timer-unconfirmed")
 
 
+def _split_sweep(toy: Toy, small: float, large: float, noise: float = 0.002) -> SweepResult:
+    """The candidate's ratio up to an extent of 2, and above."""
+
+    def latency_us(solution: Any, workload: Workload) -> float:
+        ratio = small if workload.axes["n"] <= 2 else large
+        return 100.0 * (ratio if solution.name == "tuned" else 1.0)
+
+    device = SimulatedDevice(latency_us=latency_us, noise=noise)
+    return SimulatedHarness("cpu", device).sweep(
+        toy.solution("tuned"), toy.solution("plain"), _workloads(toy), DictLedger(), INPUTS
+    )
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "label"),
+    [
+        (0.5, 1.2, "promote-dispatch"),
+        (0.5, 1.6, "promote-dispatch"),
+        (0.99, 1.2, "reject"),
+        (1.2, 1.2, "reject"),
+        (0.5, 0.5, "promote"),
+    ],
+)
+def test_what_wins_for_some_sizes_is_for_a_dispatcher(
+    toy: Toy, small: float, large: float, label: str
+) -> None:
+    """Faster or slower in the mean; a gain within the margin is worth no rule."""
+    sweep = _split_sweep(toy, small, large)
+    decision = decide(
+        [],
+        sweep,
+        workloads=_workloads(toy),
+        public_seed=None,
+        validation=_validation(toy) if label == "promote" else None,
+        axes=("n",),
+    )
+    assert decision.label == label
+    if label == "promote-dispatch":
+        assert decision.code == "dispatch"
+        assert "n 1 to 2 alone (2 of 4 workloads)" in decision.reason
+        without = decide([], sweep, workloads=_workloads(toy), public_seed=None)
+        assert without.label in ("archive", "reject"), "no axis to choose by"
+
+
+def test_only_what_is_right_and_surely_faster_is_for_a_dispatcher(toy: Toy) -> None:
+    """Not a wrong tier, not a public seed, not what noise alone has made."""
+    sweep = _split_sweep(toy, 0.5, 1.2)
+    arguments: dict[str, Any] = {"workloads": _workloads(toy), "axes": ("n",)}
+    assert decide([], sweep, public_seed=1, **arguments).label != "promote-dispatch"
+    wrong = _without_tier(sweep, "strict", "fail")
+    assert decide([], wrong, public_seed=None, **arguments).label != "promote-dispatch"
+    loud = _split_sweep(toy, 0.95, 1.3, noise=0.3)
+    assert decide([], loud, public_seed=None, **arguments).label != "promote-dispatch"
+
+
 def test_several_failures_are_all_named(toy: Toy) -> None:
     """A person should not have to fix one to learn of the next."""
     decision = _decide(toy, _sweep(toy, flags={"tuned": "library-call"}), seed=4)

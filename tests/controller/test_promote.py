@@ -127,7 +127,8 @@ def test_what_is_slower_somewhere_waits_for_a_person(toy: Toy) -> None:
 
     device = SimulatedDevice(latency_us=latency_us, noise=0.002)
     (result,) = toy.campaign(device, max_candidates=1).execute().rounds
-    assert (result.decision.label, result.decision.code) == ("archive", "regressions")
+    assert (result.decision.label, result.decision.code) == ("promote-dispatch", "dispatch")
+    assert "not everywhere: regressions is" in result.decision.reason
     assert result.best is not None
     sha256 = result.best.sha256
     refused = _promote(toy, sha256, device=device)

@@ -37,6 +37,24 @@ def test_the_same_round_comes_out_again(toy: Toy) -> None:
         assert all(same[name] for name in ("direction", "candidates", "best", "decision"))
 
 
+def test_what_has_changed_since_is_named(toy: Toy) -> None:
+    """Solutions and the definition are hashed in the manifest; the incumbent is no part of them."""
+    campaign = toy.campaign()
+    campaign.execute()
+    recorded = campaign.manifest.versions
+    assert {"kopt", "python", "numpy", "directions", "definition", "solutions"} <= set(recorded)
+    folder = toy.root.kernels / "toy_op_n"
+    assert _again(toy, campaign.run.id, "1").changed == (), "the promotion has moved the pointer"
+    config = folder / "solutions" / "tuned" / "config.toml"
+    config.write_text(config.read_text() + "# another\n")
+    (changed,) = _again(toy, campaign.run.id, "1").changed
+    assert changed.startswith(f"solutions: {recorded['solutions']}, now ")
+    costs = folder / "cost.py"
+    costs.write_text(costs.read_text() + "# another\n")
+    names = [text.partition(":")[0] for text in _again(toy, campaign.run.id, "1").changed]
+    assert names == ["definition", "solutions"]
+
+
 def test_it_is_measured_anew(toy: Toy) -> None:
     """On a device where nothing is faster any more, the decision is another one."""
     campaign = toy.campaign()

@@ -16,7 +16,13 @@ from kopt_controller.policy.match import EXPLORATION_MAX, WIDENED_MAX
 from kopt_controller.result import Choice
 from kopt_controller.state import Floor, Observation, State, derive_state
 from kopt_controller.supervisor import Advice
-from kopt_harness.schema import Profile, ProfiledKernel, SolutionRef
+from kopt_harness.schema import (
+    Profile,
+    ProfileDiagnosis,
+    ProfiledKernel,
+    ProfileEvidence,
+    SolutionRef,
+)
 
 Toy = Any
 NOTHING = Advice((), {}, (), ask_person=False)
@@ -203,6 +209,28 @@ def kopt(toy: Toy, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[in
         return code, capsys.readouterr().out
 
     return run
+
+
+def test_what_a_profile_says_is_in_the_round_and_explained(
+    toy: Toy, kopt: Callable[..., tuple[int, str]]
+) -> None:
+    """The numbers behind it as well; a direction that it excludes is not taken for the state."""
+    row = ProfileEvidence(metric="waves_per_sm", value=0.11, threshold=1.0, source="a guide")
+    found = ProfileDiagnosis(
+        bottleneck="underfill", limiter="a grid of 16 blocks", evidence=(row,), headroom=0.97
+    )
+    campaign = toy.campaign(toy.device._replace(diagnosis=found, launches=lambda _: 1))
+    (result,) = campaign.execute().rounds
+    assert all(each.diagnosis == "underfill" for each in result.state.regimes)
+    standing = {each.id: each for each in result.ranking}
+    assert standing["vectorisation"].standing == "excluded"
+    assert "diagnosis is 'underfill'" in standing["vectorisation"].reason
+    headroom = {f.name: f for f in standing[result.direction.id].factors}["headroom"]
+    assert (headroom.value, headroom.reason) == (0.97, "97% is not used, by the profile")
+    code, text = kopt("explain", campaign.run.id, "1")
+    assert code == 0
+    assert "Profile: underfill (a grid of 16 blocks)" in text
+    assert "waves_per_sm 0.11, threshold 1 (a guide)" in text
 
 
 def test_explain_prints_the_recorded_reasons(

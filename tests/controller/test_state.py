@@ -4,10 +4,23 @@ from typing import Any
 
 import pytest
 from kopt_controller.state import Floor, Observation, derive_state, floor_of
-from kopt_harness.schema import Profile, ProfiledKernel, SolutionRef
+from kopt_harness.schema import (
+    Profile,
+    ProfileDiagnosis,
+    ProfiledKernel,
+    ProfileEvidence,
+    SolutionRef,
+)
 from kopt_harness.targets import get_target
 
 UNKNOWN = Floor(None, None, "unknown")
+
+
+def _diagnosis(bottleneck: str) -> ProfileDiagnosis:
+    row = ProfileEvidence(metric="waves_per_sm", value=0.11, threshold=1.0, source="test")
+    return ProfileDiagnosis(
+        bottleneck=bottleneck, limiter="a small grid", evidence=(row,), headroom=0.97
+    )
 
 
 def _observation(
@@ -19,6 +32,7 @@ def _observation(
     floor: Floor = UNKNOWN,
     workloads: int = 1,
     flop_per_byte: float = 1.0,
+    diagnosis: str | None = None,
 ) -> Observation:
     kernels = tuple(
         ProfiledKernel(
@@ -39,6 +53,7 @@ def _observation(
         total_us=total_us,
         kernels=kernels if total_us is not None else (),
         launches=len(shares) if total_us is not None else None,
+        diagnosis=None if diagnosis is None else _diagnosis(diagnosis),
     )
     return Observation(regime, workloads, profile, 1000, int(1000 * flop_per_byte), floor)
 
@@ -68,6 +83,69 @@ def test_the_bottleneck_names_its_basis(
     """Counters before the shape of the profile, before the floor, before the cost model."""
     focus = derive_state([observation]).focus
     assert (focus.bottleneck, focus.basis) == (bottleneck, basis)
+
+
+BUSY = {"compute_throughput_pct": 20.0, "memory_throughput_pct": 85.0, "waves_per_sm": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "bottleneck"),
+    [
+        ("underfill", "parallelism"),
+        ("tail-wave", "parallelism"),
+        ("occupancy-registers", "latency"),
+        ("uncoalesced", "memory"),
+        ("compute-tensor", "compute"),
+        ("host", "launch"),
+    ],
+)
+def test_a_diagnosis_decides_where_there_are_counters(diagnosis: str, bottleneck: str) -> None:
+    """Its class, its resource, its numbers and its headroom are in the signature."""
+    focus = derive_state([_observation(metrics=COUNTERS, diagnosis=diagnosis)]).focus
+    assert (focus.bottleneck, focus.basis) == (bottleneck, "counters")
+    assert (focus.diagnosis, focus.limiter, focus.headroom) == (diagnosis, "a small grid", 0.97)
+    assert focus.limiting_resource == "a small grid"
+    assert [row.metric for row in focus.evidence] == ["waves_per_sm"]
+
+
+def test_a_busy_grid_of_less_than_a_wave_does_not_lack_parallelism() -> None:
+    """Persistent kernels are like that: the diagnosis knows, the bare number does not."""
+    persistent = _observation(metrics=BUSY, diagnosis="memory-dram")
+    assert derive_state([persistent]).focus.bottleneck == "memory"
+    assert derive_state([_observation(metrics=BUSY)]).focus.bottleneck == "parallelism"
+
+
+@pytest.mark.parametrize("diagnosis", ["spill", "balanced", "unknown"])
+def test_what_belongs_to_no_class_is_left_to_the_throughputs(diagnosis: str) -> None:
+    """The finer answer stays in the signature all the same."""
+    metrics = BUSY | {"waves_per_sm": 4.0}
+    focus = derive_state([_observation(metrics=metrics, diagnosis=diagnosis)]).focus
+    assert (focus.bottleneck, focus.diagnosis) == ("memory", diagnosis)
+
+
+def test_times_without_counters_do_not_decide_the_class() -> None:
+    """A short kernel is ``launch`` to the diagnosis; the floor still says what is far away."""
+    observation = _observation(floor=Floor(20.0, "memory", "x"), diagnosis="launch")
+    focus = derive_state([observation]).focus
+    assert (focus.bottleneck, focus.basis, focus.diagnosis) == ("latency", "floor", "launch")
+
+
+def test_latencies_of_a_sweep_count_before_the_profile() -> None:
+    """Shares and distances are of what was measured in pairs, once it was."""
+    small = _observation(regime="a", total_us=10.0, floor=Floor(5.0, "memory", "x"), workloads=3)
+    large = _observation(regime="b", total_us=90.0, floor=Floor(50.0, "memory", "x"))
+    state = derive_state(
+        [
+            small._replace(latency_us=20.0, regime_us=60.0),
+            large._replace(latency_us=60.0, regime_us=60.0),
+        ]
+    )
+    by_regime = {signature.regime: signature for signature in state.regimes}
+    assert by_regime["a"].time_share == pytest.approx(0.5)
+    assert (by_regime["a"].distance_to_floor, by_regime["a"].latency_us) == (4.0, 20.0)
+    assert by_regime["b"].distance_to_floor == pytest.approx(1.2)
+    half = derive_state([small._replace(regime_us=60.0), large])
+    assert half.regimes[0].time_share == pytest.approx(0.75), "a share of what is known of all"
 
 
 def test_what_was_not_measured_is_null() -> None:
@@ -119,6 +197,9 @@ def test_floors_come_from_the_target_or_not_at_all() -> None:
     assert floor_of(1000, 1000, get_target("cpu")).us is None
     target: Any = get_target("h200")
     copy = target.copy_gbps.value
+    launch = floor_of(1000, 1000, target)
+    assert (launch.us, launch.resource) == (target.launch_us.value, "launch")
+    assert set(launch.parts_us) == {"memory", "compute", "launch"}
     memory = floor_of(10**9, 1, target)
     assert memory.resource == "memory"
     assert memory.us == pytest.approx(1e6 / copy)

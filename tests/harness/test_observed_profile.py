@@ -64,6 +64,8 @@ def test_one_call_is_profiled_without_its_inputs(
     assert found.total_us == pytest.approx(sum(kernel.total_us for kernel in found.kernels))
     assert all("marker" not in kernel.name for kernel in found.kernels)
     assert sum(kernel.share for kernel in found.kernels) == pytest.approx(1)
+    assert found.diagnosis is not None
+    assert found.notes[1].startswith(f"limited by {found.diagnosis.bottleneck}")
 
 
 def test_a_refusing_driver_is_an_error_with_the_remedy(

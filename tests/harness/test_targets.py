@@ -39,7 +39,7 @@ def test_every_target_keeps_the_protocol(target: Target) -> None:
     assert (target.arch is None) == (target.kind == "cpu")
     if target.kind == "cuda":
         assert re.fullmatch(r"sm_\d+a?", target.arch)
-    figures = [target.copy_gbps, target.l2_bytes, *target.peak_tflops.values()]
+    figures = [target.copy_gbps, target.l2_bytes, target.launch_us, *target.peak_tflops.values()]
     for figure in filter(None, figures):
         assert figure.value > 0
         assert figure.source

@@ -2,29 +2,52 @@
 
 For a direction it proposes, in this order: the fastest candidate of earlier rounds that never
 had a fair sweep, implementations that were never measured (where the direction is served by
-another implementation), combinations of changes that each helped,
-single changes of the knobs that pull the direction's levers (near ones first), pairs of such
-changes, and only when nothing else is left, settings whose measurement was undecided.
+another implementation), changes together that each helped, settings that differ in the knobs that
+pull the direction's levers, and only when nothing else is left, settings whose measurement was
+undecided.
+
+As long as nothing is known of an implementation, its knobs are changed one at a time, near values
+first, then in pairs. Afterwards the order is that of the improvement which all measurements
+together let expect (``effects.py``), counted from the incumbent, from the best that is known and
+from what is expected to be best; where none is worth an evaluation, the direction gets nothing.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, combinations, zip_longest
-from typing import NamedTuple
+from itertools import combinations, product, zip_longest
+from math import exp, prod
+from typing import Any, NamedTuple
 
 from kopt_harness.schema import Verdict
 from kopt_harness.tunables import Tunable
 
+from ..effects import Effects, Expected, observed_of
 from ..memory import Memory, Trial
 from ..space import Family, Point, Settings, locate
 from .protocol import AgentContext, AgentFactory, Proposal, Proposals, RoundBrief
 
 __all__ = ["AGENT", "KnobsAgent"]
 
-MAX_PAIRS = 16
+MAX_PAIRS = 64
 """Pairs of changes considered in a round; their number grows with the square of the knobs."""
+MAX_POINTS = 4096
+"""Settings of an implementation that are all looked at where a direction looks everywhere."""
+LEAST_EXPECTED = 0.003
+"""Of the time: what is expected to win less is left to a direction that looks everywhere."""
+BESIDE = 3.0
+"""Weight of what differs in one knob from the best that was measured: no model is as sure of the
+best as that all its neighbours are slower."""
+LEAST_ANYWHERE = 0.0005
+"""The same there: rather measure again what was undecided."""
+
+
+MOST_GATES = 3
+"""Of one setting against one incumbent; then its interval will not get narrower by measuring on."""
+_DECIDED = frozenset({"dispatch", "regressions", "median", "p95", "worst-regime"})
+"""Codes of sweeps that have shown how a candidate differs from size to size."""
 
 
 class _Idea(NamedTuple):
@@ -52,6 +75,9 @@ class KnobsAgent:
         if not candidates and "*" in brief.direction.levers:
             known = {family.name for family in families}
             candidates = self._take(_undecided(brief, known), {brief.incumbent.sha256}, brief.limit)
+            if not candidates:
+                rest = self._ideas(brief, families, home, least=0.0)
+                candidates = self._take(rest, seen, brief.limit)
         return Proposals(tuple(candidates))
 
     def _take(
@@ -71,9 +97,12 @@ class KnobsAgent:
         return proposals
 
     def _ideas(
-        self, brief: RoundBrief, families: list[Family], home: Point | None
+        self,
+        brief: RoundBrief,
+        families: list[Family],
+        home: Point | None,
+        least: float | None = None,
     ) -> Iterator[_Idea]:
-        levers = brief.direction.levers
         by_name = {family.name: family for family in families}
         if brief.direction.rewrites:
             for family in families:
@@ -88,11 +117,27 @@ class KnobsAgent:
             ]
         for centre in centres:
             yield from _combined(by_name[centre.family], centre, brief)
-        walks = [
-            _neighbours(by_name[c.family], c, levers, brief.seed + brief.round) for c in centres
-        ]
+        walks = [self._walk(by_name[centre.family], centre, brief, least) for centre in centres]
         yield from (idea for turn in zip_longest(*walks) for idea in turn if idea is not None)
-        yield from chain.from_iterable(_pairs(by_name[c.family], c, levers) for c in centres)
+
+    def _walk(
+        self, family: Family, centre: Point, brief: RoundBrief, least: float | None
+    ) -> Iterator[_Idea]:
+        """Settings of one implementation: by what is expected of them, once anything is known."""
+        known = {
+            self._space.pack(point).sha256: point.settings
+            for point in (centre, Point(family.name, family.defaults()))
+        }
+        observed = observed_of(family.name, family.tunables, brief.memory, known)
+        effects = Effects(family.tunables, tuple(observed))
+        if effects.measured:
+            if least is None:
+                least = _least_of(brief)
+            yield from _promising(family, centre, brief, effects, least)
+        else:
+            levers = brief.direction.levers
+            yield from _neighbours(family, centre, levers, brief.seed + brief.round)
+            yield from _pairs(family, centre, levers)
 
 
 def _best_known(family: Family, memory: Memory) -> Point:
@@ -137,6 +182,98 @@ def _combined(family: Family, centre: Point, brief: RoundBrief) -> Iterator[_Ide
         names = ", ".join(sorted(changed))
         point = Point(family.name, settings)
         yield _Idea(point, f"changes of {names} helped one by one", "+".join(sorted(changed)))
+
+
+def _least_of(brief: RoundBrief) -> float:
+    """What must be expected of a setting; nothing where a person asked for the direction."""
+    if brief.direction.id in brief.steering.urged:
+        return 0.0
+    return LEAST_ANYWHERE if "*" in brief.direction.levers else LEAST_EXPECTED
+
+
+def _promising(
+    family: Family, centre: Point, brief: RoundBrief, effects: Effects, least: float
+) -> Iterator[_Idea]:
+    """Settings by what they are expected to win, as long as that is at least so much."""
+    levers = brief.direction.levers
+    everywhere = "*" in levers
+    points = _reachable(family, centre.settings, levers, effects, everywhere=everywhere)
+    while points:
+        expected = effects.expect(points, centre.settings)
+        good, level = _best_measured(effects, centre.settings)
+        best = min(0.0, level)
+        wins = [
+            each.improvement(best) * (BESIDE if _distance(settings, good) == 1 else 1.0)
+            for settings, each in zip(points, expected, strict=True)
+        ]
+        at = max(range(len(points)), key=lambda i: (wins[i], -i))
+        if wins[at] < least:
+            return
+        settings = points.pop(at)
+        yield _idea(family, centre, settings, expected[at])
+        effects = effects.also(settings, centre.settings)
+
+
+def _best_measured(effects: Effects, centre: Settings) -> tuple[Settings, float]:
+    """What is best of all that was measured, in the light of all of it, and by how much."""
+    levels = effects.expect(effects.measured, centre)
+    at = min(range(len(levels)), key=lambda i: levels[i].log_ratio)
+    return dict(effects.measured[at]), levels[at].log_ratio
+
+
+def _distance(a: Settings, b: Settings) -> int:
+    """Knobs in which two settings differ."""
+    return sum(a[name] != b[name] for name in a)
+
+
+def _idea(family: Family, centre: Point, settings: Settings, expected: Expected) -> _Idea:
+    changed = [name for name in family.tunables if settings[name] != centre.settings[name]]
+    what = ", ".join(f"{name} {centre.settings[name]} to {settings[name]}" for name in changed)
+    ratio, times = exp(expected.log_ratio), exp(expected.deviation)
+    rationale = f"{what}; expected to take {ratio:.3f} of its time, within a factor of {times:.2f}"
+    return _Idea(Point(family.name, settings), rationale, "+".join(sorted(changed)))
+
+
+def _reachable(
+    family: Family,
+    centre: Settings,
+    levers: tuple[str, ...],
+    effects: Effects,
+    *,
+    everywhere: bool,
+) -> list[Settings]:
+    """One or two changes of the direction's knobs, from wherever is good; or all there is."""
+    if everywhere and prod(len(knob.values) for knob in family.tunables.values()) <= MAX_POINTS:
+        values = product(*(knob.values for knob in family.tunables.values()))
+        return [dict(zip(family.tunables, each, strict=True)) for each in values]
+    starts = [centre, *_good(family, centre, effects)]
+    found: dict[tuple[Any, ...], Settings] = {}
+    for start in starts:
+        steps = _steps(family, Point(family.name, start), levers)
+        singles = [start | {step.name: step.value} for step in steps]
+        pairs = [
+            start | {a.name: a.value, b.name: b.value}
+            for a, b in combinations(steps, 2)
+            if a.name != b.name
+        ]
+        # Only a direction with knobs here may take over what others have found.
+        for settings in (start, *singles, *pairs[:MAX_PAIRS]) if steps else ():
+            found.setdefault(tuple(settings.values()), settings)
+    return list(found.values())
+
+
+def _good(family: Family, centre: Settings, effects: Effects) -> list[Settings]:
+    """The best that was measured, and the best value of each knob together."""
+    measured = effects.measured
+    best, _ = _best_measured(effects, centre)
+    together: Settings = dict(centre)
+    for name, knob in family.tunables.items():
+        known = [v for v in knob.values if any(each[name] == v for each in measured)]
+        options = [dict(together) | {name: value} for value in known]
+        if options:
+            found = effects.expect(options, centre)
+            together = options[min(range(len(options)), key=lambda i: found[i].log_ratio)]
+    return [best, together]
 
 
 class _Step(NamedTuple):
@@ -196,13 +333,20 @@ def _pending(brief: RoundBrief, families: list[Family]) -> Iterator[_Idea]:
 
 
 def _undecided(brief: RoundBrief, families: set[str]) -> Iterator[_Idea]:
-    """Correct settings that were neither promoted nor shown to be slower, fastest first."""
+    """Settings that looked faster and were not promoted, fastest first.
+
+    Not what a whole sweep found faster and slower by size, and not for ever.
+    """
+    against = [past for past in brief.memory.rounds if past.incumbent == brief.incumbent.sha256]
+    decided = {past.swept for past in against if past.code in _DECIDED}
+    measured = Counter(trial.sha256 for past in against for trial in past.trials)
     trials = {
         trial.sha256: trial
-        for past in brief.memory.rounds
-        if past.incumbent == brief.incumbent.sha256
+        for past in against
         for trial in past.trials
         if trial.passed and trial.verdict is Verdict.PASS and trial.family in families
+        if trial.sha256 not in decided and measured[trial.sha256] < MOST_GATES
+        if trial.ratio is not None and trial.ratio < 1
     }
     for trial in sorted(trials.values(), key=lambda t: (t.ratio or 1.0, t.sha256)):
         assert trial.family is not None, "it is one of the families"

@@ -26,7 +26,14 @@ def harness_maker(
     def make(target: Target, config: RunConfig) -> Harness:
         from kopt_harness.local import LocalHarness
 
-        return LocalHarness(state.root, state.catalog, target.name, config.measure, notify=notify)
+        return LocalHarness(
+            state.root,
+            state.catalog,
+            target.name,
+            config.measure,
+            profiler=config.profiler,
+            notify=notify,
+        )
 
     return make
 

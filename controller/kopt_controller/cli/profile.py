@@ -123,6 +123,9 @@ def _print(console: Console, profiles: list[Profile]) -> None:
             print_table(console, columns, rows, numeric=columns[1:])
         if one.compiled:
             _print_compiled(console, one)
+        if one.diagnosis is not None and one.diagnosis.bottleneck != "unknown":
+            limiter = f": {one.diagnosis.limiter}" if one.diagnosis.limiter else ""
+            console.print(f"limited by {one.diagnosis.bottleneck}{limiter}")
 
 
 def _print_compiled(console: Console, one: Profile) -> None:

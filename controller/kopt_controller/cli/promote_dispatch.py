@@ -45,8 +45,8 @@ def promote_dispatch(
 
     The range is learned from the sweep of the round; what it does not cover stays with the
     incumbent of that round. The dispatcher is verified like any candidate: all workloads, every
-    condition. An incumbent that is a dispatcher already gets one more rule. Parts are all cpp or
-    all cuda.
+    condition. An incumbent that is a dispatcher already gets one more rule. Parts are all of
+    one language.
     """
     from kopt_harness.archive import Archive
     from kopt_harness.errors import UsageError

@@ -32,6 +32,9 @@ class Precondition(Model):
     """Name of a field of ``Signature``."""
     is_in: tuple[str, ...] | None = None
     """Values that a text field may have."""
+    not_in: tuple[str, ...] | None = None
+    """Values of a text field that exclude the direction; what nobody has measured does not, and
+    makes the match no weaker."""
     min: float | None = None
     max: float | None = None
     measured: bool = False
@@ -41,8 +44,9 @@ class Precondition(Model):
     def _one_test(self) -> Precondition:
         if self.field not in Signature.model_fields:
             raise ValueError(f"a signature has no field {self.field!r}")
-        if (self.is_in is None) == (self.min is None and self.max is None):
-            raise ValueError("give either is_in, or min and/or max")
+        bounds = None if self.min is None and self.max is None else (self.min, self.max)
+        if sum(test is not None for test in (self.is_in, self.not_in, bounds)) != 1:
+            raise ValueError("give one of is_in, not_in, or min and/or max")
         return self
 
     def holds(self, signature: Signature) -> Truth:
@@ -50,6 +54,8 @@ class Precondition(Model):
         value = getattr(signature, self.field)
         if value is None or value == "unknown":
             return "no" if self.measured else "unknown"
+        if self.not_in is not None:
+            return "no" if value in self.not_in else "yes"
         if self.is_in is not None:
             return "yes" if value in self.is_in else "no"
         low = self.min is None or value >= self.min
@@ -110,6 +116,8 @@ class Direction(Model):
     def match(self, signature: Signature) -> Match:
         """How well it fits; a condition that does not hold excludes it."""
         holds = [(condition, condition.holds(signature)) for condition in self.preconditions]
+        # What only excludes says nothing where it is not known.
+        holds = [(c, t) for c, t in holds if c.not_in is None or t != "unknown"]
         for condition, truth in holds:
             if truth == "no":
                 value = getattr(signature, condition.field)

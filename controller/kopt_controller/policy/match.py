@@ -96,8 +96,8 @@ def _choice(
 
 def _regime_factors(direction: Direction, signature: Signature) -> tuple[Factor, ...]:
     match = direction.match(signature)
-    share, distance = signature.time_share, signature.distance_to_floor
-    headroom = 1.0 if distance is None else max(LEAST_HEADROOM, 1 - 1 / max(distance, 1.0))
+    share = signature.time_share
+    headroom, why = _headroom(signature)
     return (
         Factor(name="match", value=match.score, reason=match.reason),
         Factor(
@@ -107,14 +107,20 @@ def _regime_factors(direction: Direction, signature: Signature) -> tuple[Factor,
             if share is None
             else f"{signature.regime} is {share:.0%} of the time",
         ),
-        Factor(
-            name="headroom",
-            value=headroom,
-            reason="the floor is not known"
-            if distance is None
-            else f"{distance:.2f} times its floor",
-        ),
+        Factor(name="headroom", value=headroom, reason=why),
     )
+
+
+def _headroom(signature: Signature) -> tuple[float, str]:
+    """By the floor; where that is not known, by what the profiler's counters leave."""
+    distance = signature.distance_to_floor
+    if distance is not None:
+        headroom = max(LEAST_HEADROOM, 1 - 1 / max(distance, 1.0))
+        return headroom, f"{distance:.2f} times its floor"
+    if signature.headroom is not None:
+        headroom = max(LEAST_HEADROOM, signature.headroom)
+        return headroom, f"{signature.headroom:.0%} is not used, by the profile"
+    return 1.0, "the floor is not known"
 
 
 def _gain(direction: Direction, signature: Signature, memory: Memory, incumbent: str) -> Factor:

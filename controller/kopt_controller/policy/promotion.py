@@ -8,11 +8,14 @@ from collections.abc import Collection, Sequence
 from kopt_harness.schema import Comparison, GateResult, SweepResult, Validation, Verdict, Workload
 
 from ..config import PromotionRules
+from ..dispatch import learn_rule
 from ..result import Condition, Decision
 from .conditions import interval_text, promotion_conditions, validation_conditions
 
 __all__ = ["best_passed", "decide"]
 
+_OF_TIME = frozenset({"speed", "regressions", "median", "p95", "worst-regime"})
+"""Conditions that a rule over sizes may meet where the candidate alone does not."""
 _CANDIDATES_FAULT = frozenset({Verdict.REJECT, Verdict.CRASH, Verdict.TIMEOUT, Verdict.FAIL})
 
 
@@ -41,6 +44,7 @@ def decide(
     rules: PromotionRules | None = None,
     validation: Validation | None = None,
     overridden: Collection[str] = (),
+    axes: Sequence[str] = (),
 ) -> Decision:
     """The one decision that closes a round.
 
@@ -53,6 +57,7 @@ def decide(
         validation: Of the candidate that was swept; None where it was not run, because
             another condition does not hold.
         overridden: Flag codes that a person has accepted.
+        axes: By which a dispatcher could choose; none: a promotion is for all sizes or not at all.
     """
     if sweep is None:
         return _without_sweep(gates)
@@ -67,7 +72,29 @@ def decide(
         assert sweep.comparison is not None, "a comparison is one of the conditions"
         reason = _takes(sweep, sweep.comparison)
         return Decision(label="promote", code="faster", reason=reason, evidence=evidence)
-    return _refused(sweep, validation, evidence, failed)
+    dispatch = _for_some_sizes(sweep, evidence, failed, axes)
+    return dispatch or _refused(sweep, validation, evidence, failed)
+
+
+def _for_some_sizes(
+    sweep: SweepResult,
+    evidence: tuple[Condition, ...],
+    failed: Sequence[Condition],
+    axes: Sequence[str],
+) -> Decision | None:
+    """``promote-dispatch`` for what is right everywhere and worth a rule over one axis."""
+    comparison = sweep.comparison
+    if comparison is None or not {condition.name for condition in failed} <= _OF_TIME:
+        return None
+    rule = learn_rule(comparison.workloads, axes)
+    if rule is None or rule.gain < comparison.margin or rule.sure_gain <= 0:
+        return None
+    name, count = sweep.evaluation.solution.name, len(comparison.workloads)
+    where = f"{rule.axis} {rule.low} to {rule.high}"
+    reason = f"{name} would win {rule.gain:.1%} of all time where it serves {where} alone"
+    reason += f" ({rule.served} of {count} workloads); not everywhere: {failed[0].name} is "
+    reason += failed[0].measured
+    return Decision(label="promote-dispatch", code="dispatch", reason=reason, evidence=evidence)
 
 
 def _refused(

@@ -30,7 +30,13 @@ from .definition import (
     TensorSpec,
     Workload,
 )
-from .profile import CompiledKernel, Profile, ProfiledKernel
+from .profile import (
+    CompiledKernel,
+    Profile,
+    ProfileDiagnosis,
+    ProfiledKernel,
+    ProfileEvidence,
+)
 from .solution import BuildSpec, Solution, SourceFile
 from .timing import CacheState, Timer, Timing
 from .verdict import (
@@ -76,6 +82,8 @@ __all__ = [
     "PairedBlock",
     "Phase",
     "Profile",
+    "ProfileDiagnosis",
+    "ProfileEvidence",
     "ProfiledKernel",
     "Reason",
     "RowOutcome",

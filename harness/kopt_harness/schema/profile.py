@@ -42,6 +42,28 @@ class CompiledKernel(Model):
     """Instructions by name, most frequent first."""
 
 
+class ProfileEvidence(Model):
+    """A number that a diagnosis rests on, and what it was compared with."""
+
+    metric: str
+    value: float
+    threshold: float
+    source: str
+    """Of the threshold."""
+
+
+class ProfileDiagnosis(Model):
+    """What limits a call, by the rules of ``kopt diagnose``."""
+
+    bottleneck: str
+    """One of the fixed list of ``kopt_harness.diagnose``; ``unknown`` is an answer."""
+    limiter: str | None
+    """The resource in words."""
+    evidence: tuple[ProfileEvidence, ...]
+    headroom: float | None
+    """Share of the busiest unit's peak, or of the time, that is not used: 0 to 1."""
+
+
 class Profile(Model):
     """One solution on one workload under one profiler."""
 
@@ -60,3 +82,5 @@ class Profile(Model):
     launches: int | None = None
     """Kernels or operators per run."""
     notes: tuple[str, ...] = ()
+    diagnosis: ProfileDiagnosis | None = None
+    """Null where nothing that ran was seen."""

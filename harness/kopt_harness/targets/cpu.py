@@ -30,6 +30,7 @@ class CpuTarget:
     description: str = "the processor of this machine"
     caveat: str = ""
     copy_gbps: Figure | None = None
+    launch_us: Figure | None = None
     peak_tflops: Mapping[str, Figure] = field(default_factory=dict)
 
     @property

@@ -55,6 +55,7 @@ class CudaTarget:
     """Processes of one solution differed by up to 10 % in kernels of 2 us (H200, 2026-11-30)."""
     caveat: str = ""
     copy_gbps: Figure | None = None
+    launch_us: Figure | None = None
     l2_bytes: Figure | None = None
     peak_tflops: Mapping[str, Figure] = field(default_factory=dict)
 

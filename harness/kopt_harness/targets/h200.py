@@ -15,6 +15,7 @@ TARGET = CudaTarget(
     device_pattern=r"\bH200\b",
     compute_capability=(9, 0),
     copy_gbps=Figure(4240.0, _MEASURED, measured=True),
+    launch_us=Figure(0.56, "an empty kernel, one H200, driver 580, 2026-11-29", measured=True),
     l2_bytes=Figure(62_914_560, "device property, driver 580, 2026-11-29", measured=True),
     peak_tflops={
         "bfloat16": Figure(989.0, _DATASHEET, measured=False),

@@ -88,6 +88,11 @@ class Target(Protocol):
         ...
 
     @property
+    def launch_us(self) -> Figure | None:
+        """Time of a kernel that does nothing, in microseconds; None if unknown."""
+        ...
+
+    @property
     def l2_bytes(self) -> Figure | None:
         """Size of the last-level cache that a cold call must not hit; None if unknown."""
         ...

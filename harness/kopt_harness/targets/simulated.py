@@ -28,6 +28,7 @@ class SimulatedTarget:
     description: str = "a simulated GPU without hardware, for tests of the harness"
     caveat: str = "the device is simulated: its times are computed, not measured"
     copy_gbps: Figure | None = _COPY
+    launch_us: Figure | None = None
     l2_bytes: Figure | None = _CACHE
     peak_tflops: Mapping[str, Figure] = field(default_factory=dict)
 
