@@ -135,8 +135,8 @@ class Campaign(NamedTuple):
             session.note(made.environment)
             return made
 
-        world = self._world(journal, measured)
-        world = world if self.adapt is None else self.adapt(world)
+        made = self._world(journal, measured)
+        world = made if self.adapt is None else self.adapt(made)
         incumbent = self.archive.get(self.manifest.incumbent.sha256).model_copy(
             update={"name": self.manifest.incumbent.name}
         )
@@ -169,13 +169,13 @@ class Campaign(NamedTuple):
             floors=floors_of(catalog, definition, target),
         )
         start = time.monotonic()
+        by_regime = config.gate_workloads == BY_REGIME
 
         def seat(name: str) -> Seat:
             factory = get_agent(name)
             agent = factory.create(_agent_context(catalog, definition, target, config))
             return Seat(agent, config.promotion or factory.promotion)
 
-        regroup = partial(regrouped, catalog, definition, target)
         return World(
             run=self.run.id,
             definition=definition,
@@ -184,9 +184,7 @@ class Campaign(NamedTuple):
             sweep_workloads=catalog.select(definition, config.sweep_workloads),
             representatives=representatives_of(catalog, definition, target, config.gate_workloads),
             harness=harness,
-            agent=get_agent(config.agent).create(
-                _agent_context(catalog, definition, target, config)
-            ),
+            agent=seat(config.agent).agent,
             policy=get_policy(config.policy),
             directions=load_directions(),
             solutions=self.archive,
@@ -202,7 +200,7 @@ class Campaign(NamedTuple):
             may_start=lambda steered: _within(steered or config.budget_s, start),
             steers=lambda: read_steers(self.run.folder / STEER_FILE),
             seat=seat,
-            regroup=regroup if config.gate_workloads == BY_REGIME else None,
+            regroup=partial(regrouped, catalog, definition, target) if by_regime else None,
             ladder=config.ladder,
         )
 
@@ -224,8 +222,7 @@ def start_campaign(
     catalog, archive = Catalog(root), Archive(root.local)
     definition = catalog.resolve(definition_name)
     target = best_target() if config.target is None else get_target(config.target)
-    factory = get_agent(config.agent)
-    get_policy(config.policy)
+    factory, _ = get_agent(config.agent), get_policy(config.policy)
     check_ladder(config.ladder)
     check_profiler(config.profiler)
     catalog.select(definition, (*config.gate_workloads, *config.sweep_workloads))
@@ -367,13 +364,12 @@ def lazy_harness(make: Callable[[], Harness]) -> Iterator[Callable[[], Harness]]
 def _agent_context(
     catalog: Catalog, definition: Definition, target: Target, config: RunConfig
 ) -> AgentContext:
-    root = catalog.root
-    default_inbox = root.local / "inbox" / definition.name
+    inbox = config.inbox or catalog.root.local / "inbox" / definition.name
     return AgentContext(
         definition=definition,
         space=CatalogSpace(catalog, definition, target),
         load=lambda path: load(path, known=catalog),
-        inbox=default_inbox if config.inbox is None else Path(config.inbox).expanduser(),
+        inbox=Path(inbox).expanduser(),
         scripted=tuple(Path(path).expanduser() for path in config.scripted),
     )
 
