@@ -10,7 +10,7 @@
 
 namespace gdn {
 
-inline char origin[16];  // shared addresses are distances from here
+extern char origin[];  // shared addresses are distances from here, a multiple of 1024
 
 [[noreturn]] inline void fail(const char* what) {
   printf("thread %u of block %u: %s\n", warps::thread(), warps::block(), what);
@@ -169,6 +169,7 @@ struct Barrier {
   uint32_t count;
   uint32_t missing;
   uint32_t phase;
+  int bytes;  // of copies to come
 };
 inline std::map<uint32_t, Barrier> barriers;
 
@@ -179,15 +180,20 @@ inline Barrier& barrier_at(uint32_t address) {
 }
 
 inline void barrier_init(uint32_t barrier, uint32_t count) {
-  barriers[barrier] = {count, count, 0};
+  barriers[barrier] = {count, count, 0, 0};
+}
+
+inline void barrier_settle(Barrier& x) {
+  if (x.missing == 0 && x.bytes == 0) {
+    x.missing = x.count;
+    x.phase ^= 1;
+  }
 }
 
 inline void barrier_arrive(uint32_t barrier) {
   Barrier& x = barrier_at(barrier);
-  if (--x.missing == 0) {
-    x.missing = x.count;
-    x.phase ^= 1;
-  }
+  --x.missing;
+  barrier_settle(x);
 }
 
 inline void barrier_arrive_after_copies(uint32_t barrier) {

@@ -7,6 +7,13 @@
 
 #include "chain.cuh"
 #include "prepare.cuh"
+#include "wide.cuh"
+
+namespace gdn {
+
+char origin[16] __attribute__((aligned(1024)));
+
+}  // namespace gdn
 
 namespace warps {
 
@@ -115,6 +122,19 @@ void meet_warp(void* argument, void (*act)(void**)) {
 
 using namespace gdn;
 
+template <class S>
+void second(const Params& p, int blocks) {
+  if constexpr (requires { S::kGroups; }) {
+    const auto map = [&](const __nv_bfloat16* data, int heads) {
+      return TensorMap{reinterpret_cast<const char*>(data), p.tokens, heads * kWidth};
+    };
+    const Maps maps{map(p.q, kKeyHeads), map(p.k, kKeyHeads), map(p.v, kHeads)};
+    warps::run_grid(blocks, S::kThreads, [&] { wide_chain<S>(p, maps); });
+  } else {
+    warps::run_grid(blocks, S::kThreads, [&] { chain<S>(p); });
+  }
+}
+
 // Tensors in the order of Params; `processors` is how many multiprocessors share the tasks.
 extern "C" void run(const void* q, const void* k, const void* v, const void* state,
                     const void* A_log, const void* a, const void* dt_bias, const void* b,
@@ -122,8 +142,10 @@ extern "C" void run(const void* q, const void* k, const void* v, const void* sta
                     int sequences, int processors) {
   using S = SHAPE;
   const int64_t slots = slots_of(tokens, sequences);
-  std::vector<Record> records(slots * kHeads);
-  memset(static_cast<void*>(records.data()), 0xff, records.size() * sizeof(Record));
+  constexpr bool kWide = requires { S::kGroups; };
+  using R = std::conditional_t<kWide, TileRecord, Record>;
+  std::vector<R> records(slots * kHeads);
+  memset(static_cast<void*>(records.data()), 0xff, records.size() * sizeof(R));
   Params p;
   p.q = static_cast<const __nv_bfloat16*>(q);
   p.k = static_cast<const __nv_bfloat16*>(k);
@@ -149,9 +171,9 @@ extern "C" void run(const void* q, const void* k, const void* v, const void* sta
   allow(k, size_t{2} * tokens * kKeyHeads * kWidth);
   allow(v, size_t{2} * tokens * kHeads * kWidth);
   allow(state, size_t{4} * sequences * kHeads * kStateSize);
-  allow(records.data(), records.size() * sizeof(Record));
+  allow(records.data(), records.size() * sizeof(R));
 
-  warps::run_grid(slots * kHeads, kPrepareThreads, [&] { prepare(p); });
+  warps::run_grid(slots * kHeads, kPrepareThreads, [&] { prepare<R>(p); });
   const int tasks = sequences * kHeads * S::kSplits;
-  warps::run_grid(std::min(tasks, processors * S::kBlocks), S::kThreads, [&] { chain<S>(p); });
+  second<S>(p, std::min(tasks, processors * S::kBlocks));
 }

@@ -1,6 +1,6 @@
 """Runs cuda-chunked's device code on a CPU and compares it with the reference, strict rule.
 
-Usage: python warps.py --shape '16, 1, 3, false, 1, 2' --tokens 150 --sequences 4 --generator ragged
+Usage: python warps.py --shape 'Shape<16, 1, 3, false, 1, 2>' --tokens 150 --sequences 4 --generator ragged
 """
 
 import argparse
@@ -19,7 +19,7 @@ from kopt_harness.schema import StrictBound
 HERE = Path(__file__).resolve().parent
 DEFINITION = HERE.parents[1]
 SOURCES = DEFINITION / "solutions" / "cuda-chunked" / "solution" / "cuda"
-HEADERS = ("problem.cuh", "shapes.cuh", "schedule.cuh", "chain.cuh", "prepare.cuh")
+HEADERS = ("problem.cuh", "shapes.cuh", "schedule.cuh", "chain.cuh", "wide.cuh", "prepare.cuh")
 TENSORS = ("q", "k", "v", "state", "A_log", "a", "dt_bias", "b", "cu_seqlens")
 BOUNDS = {"output": 0.016, "new_state": 0.02}
 HEADS, HEAD_SIZE = 8, 128
@@ -40,11 +40,11 @@ def _build(shape, prepare_blocks, folder):
             "extern __shared__ __align__(128) char shared[];", "char* shared = warps::shared;"
         )
         (folder / name).write_text(text)
-    for name in ("cuda_runtime.h", "cuda_bf16.h", "ptx.cuh", "warps.cpp"):
+    for name in ("cuda_runtime.h", "cuda_bf16.h", "ptx.cuh", "wgmma.cuh", "warps.cpp"):
         (folder / name).write_text((HERE / name).read_text())
     (folder / "tunables.h").write_text(f"#define KOPT_PREPARE_BLOCKS {prepare_blocks}\n")
     library = folder / "warps.so"
-    command = ["g++", "-O2", "-std=c++20", "-shared", "-fPIC", "-I.", f"-DSHAPE=Shape<{shape}>"]
+    command = ["g++", "-O2", "-w", "-std=c++20", "-shared", "-fPIC", "-I.", f"-DSHAPE={shape}"]
     subprocess.run([*command, "warps.cpp", "-o", str(library)], cwd=folder, check=True)
     return ctypes.CDLL(str(library))
 
@@ -74,7 +74,7 @@ def _compare(library, name, inputs, expected, processors):
 def main():
     """Draws inputs, runs both kernels, exits with 1 where an output is wrong."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--shape", default="32, 1, 3, false, 1")
+    parser.add_argument("--shape", default="Shape<32, 1, 3, false, 1>")
     parser.add_argument("--prepare-blocks", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=134)
     parser.add_argument("--sequences", type=int, default=3)

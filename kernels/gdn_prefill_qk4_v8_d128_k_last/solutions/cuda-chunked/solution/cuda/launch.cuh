@@ -1,10 +1,11 @@
-// Launches of the two kernels.
+// Launches of the kernels.
 #pragma once
 
 #include <atomic>
 
 #include "chain.cuh"
 #include "prepare.cuh"
+#include "wide.cuh"
 
 namespace gdn {
 namespace {  // a static of a template is one for all libraries of a process otherwise
@@ -12,23 +13,34 @@ namespace {  // a static of a template is one for all libraries of a process oth
 constexpr int kMostDevices = 64;
 
 /// Allows the kernel its shared memory, once a device; the current one.
-template <class S>
-cudaError_t allow_shared_memory() {
+template <auto kKernel>
+cudaError_t allow_shared_memory(int bytes) {
   static std::atomic<bool> allowed[kMostDevices];
   int device = 0;
   const cudaError_t found = cudaGetDevice(&device);
   if (found != cudaSuccess) return found;
   if (device < kMostDevices && allowed[device]) return cudaSuccess;
-  const cudaError_t status = cudaFuncSetAttribute(
-      chain<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes);
+  const cudaError_t status =
+      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (device < kMostDevices && status == cudaSuccess) allowed[device] = true;
   return status;
 }
 
-/// `processors` is the number of multiprocessors.
-template <class S>
-cudaError_t launch_chain(const Params& params, int processors, cudaStream_t stream) {
-  const cudaError_t allowed = allow_shared_memory<S>();
+template <class R>
+cudaError_t launch_prepare(const Params& params, cudaStream_t stream) {
+  const cudaError_t allowed = allow_shared_memory<prepare<R>>(kPrepareBytes<R>);
+  if (allowed != cudaSuccess) return allowed;
+  const auto blocks = static_cast<unsigned>(slots_of(params.tokens, params.sequences) * kHeads);
+  prepare<R><<<blocks, kPrepareThreads, kPrepareBytes<R>, stream>>>(params);
+  return cudaGetLastError();
+}
+
+/// Launches the second kernel such that it may start while the first one runs; `processors` is the
+/// number of multiprocessors.
+template <class S, auto kKernel, class... Arguments>
+cudaError_t launch_second(const Params& params, int processors, cudaStream_t stream,
+                          const Arguments&... arguments) {
+  const cudaError_t allowed = allow_shared_memory<kKernel>(S::kSharedBytes);
   if (allowed != cudaSuccess) return allowed;
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -42,13 +54,61 @@ cudaError_t launch_chain(const Params& params, int processors, cudaStream_t stre
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, chain<S>, params);
+  return cudaLaunchKernelEx(&config, kKernel, params, arguments...);
 }
 
-cudaError_t launch_prepare(const Params& params, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(slots_of(params.tokens, params.sequences) * kHeads);
-  prepare<<<blocks, kPrepareThreads, 0, stream>>>(params);
-  return cudaGetLastError();
+template <class S>
+cudaError_t launch_chain(const Params& params, int processors, cudaStream_t stream) {
+  return launch_second<S, chain<S>>(params, processors, stream);
+}
+
+using EncodeTensorMap = decltype(&cuTensorMapEncodeTiled);
+
+/// The driver's function; found without linking to the driver.
+cudaError_t find_encoder(EncodeTensorMap& encode) {
+  static std::atomic<void*> known;
+  void* found = known;
+  if (found == nullptr) {
+    cudaDriverEntryPointQueryResult result;
+    const cudaError_t status = cudaGetDriverEntryPointByVersion(
+        "cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
+    if (status != cudaSuccess) return status;
+    if (result != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
+    known = found;
+  }
+  encode = reinterpret_cast<EncodeTensorMap>(found);
+  return cudaSuccess;
+}
+
+/// Maps tokens x columns for copies of 64 x 64.
+cudaError_t map_rows(TensorMap& map, const __nv_bfloat16* data, int tokens, int columns) {
+  EncodeTensorMap encode;
+  const cudaError_t found = find_encoder(encode);
+  if (found != cudaSuccess) return found;
+  const cuuint64_t extents[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(tokens)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(columns) * 2};
+  const cuuint32_t box[2] = {64, kChunk};
+  const cuuint32_t steps[2] = {1, 1};
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<__nv_bfloat16*>(data), extents,
+             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t map_tensors(Maps& maps, const Params& params) {
+  cudaError_t status = map_rows(maps.q, params.q, params.tokens, kKeyHeads * kWidth);
+  if (status != cudaSuccess) return status;
+  status = map_rows(maps.k, params.k, params.tokens, kKeyHeads * kWidth);
+  if (status != cudaSuccess) return status;
+  return map_rows(maps.v, params.v, params.tokens, kHeads * kWidth);
+}
+
+/// With at least one token.
+template <class W>
+cudaError_t launch_wide(const Params& params, const Maps& maps, int processors,
+                        cudaStream_t stream) {
+  return launch_second<W, wide_chain<W>>(params, processors, stream, maps);
 }
 
 }  // namespace

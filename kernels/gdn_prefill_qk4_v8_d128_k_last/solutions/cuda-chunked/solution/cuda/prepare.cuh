@@ -1,9 +1,12 @@
 // First kernel: what chunks need of their own q, k and gates. No chunk waits for another.
 #pragma once
 
+#include <type_traits>
+
 #include "problem.cuh"
 #include "ptx.cuh"
 #include "tunables.h"
+#include "wgmma.cuh"
 
 namespace gdn {
 
@@ -132,10 +135,14 @@ __device__ __forceinline__ void invert_below(const float* lower, float* inverse,
 }
 
 /// One chunk and value head a block: gates, T = (I + tril(beta D k k^T, -1))^-1, and q k^T.
+template <class R>
 __global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
     prepare(const __grid_constant__ Params p) {
-  // Rows of k, later L; rows of q, later T.
-  __shared__ __align__(128) char tiles[2][kTileBytes];
+  constexpr bool kTiled = std::is_same_v<R, TileRecord>;
+  extern __shared__ __align__(128) char shared[];
+  // Rows of k, later L, later T as a tile; rows of q, later T; the factor of u in o as tiles.
+  char(*tiles)[kTileBytes] = reinterpret_cast<char(*)[kTileBytes]>(shared);
+  const uint32_t attend_tiles = shared_address(shared) + 2 * kTileBytes;
   __shared__ float total[kChunk];     // sums of log2-decays
   __shared__ float strength[kChunk];  // beta
   const int lane = threadIdx.x % 32;
@@ -227,10 +234,13 @@ __global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
   const int t = lane % 4;
   float* lower = reinterpret_cast<float*>(tiles[0]);
   float* inverse = reinterpret_cast<float*>(tiles[1]);
-  Record& record = reinterpret_cast<Record*>(p.workspace)[slot * kHeads + head];
+  R& record = reinterpret_cast<R*>(p.workspace)[slot * kHeads + head];
+  // Of a lane's row of 16 bytes in a block of 16 x 16, as accumulators lie.
+  const int block_row = lane % 8 + lane / 8 % 2 * 8;
+  const int block_piece = lane / 16;
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
-    if (block > q_block) continue;
+    if (!kTiled && block > q_block) continue;
     uint32_t attend[4];
     uint32_t rest[4];
 #pragma unroll
@@ -251,9 +261,15 @@ __global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
                                        fmaf(p.scale, x1, -high_bf16(rounded)));
       }
     }
-    const int at = block_at(q_block, block);
-    record.attend[0][at][lane] = make_uint4(attend[0], attend[1], attend[2], attend[3]);
-    record.attend[1][at][lane] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
+    if constexpr (kTiled) {
+      const int at = swizzled(16 * q_block + block_row, 2 * block + block_piece);
+      store_matrices(attend_tiles + at, attend);
+      store_matrices(attend_tiles + TileRecord::kMatrixBytes + at, rest);
+    } else {
+      const int at = block_at(q_block, block);
+      record.attend[0][at][lane] = make_uint4(attend[0], attend[1], attend[2], attend[3]);
+      record.attend[1][at][lane] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
+    }
   }
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
@@ -284,7 +300,11 @@ __global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
   }
   __syncwarp();
   invert_diagonal(lower, inverse, k_block, lane);
+  if constexpr (kTiled) order_before_async();
   __syncthreads();
+  if constexpr (kTiled) {
+    if (threadIdx.x == 0) store_bulk(record.attend, attend_tiles, sizeof(record.attend));
+  }
   const int pair = warp / 2;
   const int side = warp % 2;
   invert_below<16, 1>(lower, inverse, 32 * pair + 16, 32 * pair + 16, 32 * pair + 8 * side, g, t);
@@ -294,7 +314,7 @@ __global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
 
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
-    if (block > warp) continue;
+    if (!kTiled && block > warp) continue;
     uint32_t solve[4];
     const int row = 16 * warp + g;
 #pragma unroll
@@ -309,8 +329,26 @@ __global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
                                         i > column + 1 ? x.y * beta.y : 0.0f);
       }
     }
-    record.solve[block_at(warp, block)][lane] = make_uint4(solve[0], solve[1], solve[2], solve[3]);
+    if constexpr (kTiled) {
+      const uint32_t ordered[4] = {solve[0], solve[2], solve[1], solve[3]};
+      store_matrices(k_tile + swizzled(16 * warp + block_row, 2 * block + block_piece), ordered);
+    } else {
+      record.solve[block_at(warp, block)][lane] =
+          make_uint4(solve[0], solve[1], solve[2], solve[3]);
+    }
+  }
+  if constexpr (kTiled) {
+    order_before_async();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      store_bulk(record.solve, k_tile, sizeof(record.solve));
+      stores_wait();
+    }
   }
 }
+
+template <class R>
+constexpr int kPrepareBytes =
+    2 * kTileBytes + (std::is_same_v<R, TileRecord> ? 2 * TileRecord::kMatrixBytes : 0);
 
 }  // namespace gdn

@@ -49,6 +49,22 @@ struct Record {
   float strength[kChunk];        // beta, the diagonal of T diag(beta)
 };
 
+/// The same for the products of a warpgroup: whole matrices, rows of 128 bytes, swizzled,
+/// zeros above the diagonal.
+struct TileRecord {
+  static constexpr int kMatrixBytes = kChunk * kChunk * 2;
+  char solve[kMatrixBytes];
+  char attend[2][kMatrixBytes];
+  float decay[kChunk];
+  float left[kChunk];
+  float strength[kChunk];
+};
+
+/// Place of 16 bytes in such rows.
+__host__ __device__ constexpr int swizzled(int row, int piece) {
+  return row * 128 + (piece ^ row % 8) * 16;
+}
+
 __host__ __device__ constexpr int block_at(int row, int column) {
   return row * (row + 1) / 2 + column;
 }

@@ -1,0 +1,201 @@
+// Stands in for the wgmma.cuh of cuda-chunked: the same functions for fibers on a CPU. Products are
+// done no sooner than they are waited for.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <random>
+
+#include "ptx.cuh"
+
+namespace gdn {
+
+struct TensorMap {
+  const char* data;
+  int rows;
+  int columns;
+};
+
+constexpr int kAtomBytes = 8 * 128;
+
+inline int uniform(int x) {
+  struct Lane {
+    int value;
+    int result;
+  } own{x, 0};
+  warps::meet_warp(&own, [](void** lanes) {
+    for (int i = 0; i < 32; ++i) {
+      static_cast<Lane*>(lanes[i])->result = static_cast<Lane*>(lanes[0])->value;
+    }
+  });
+  if (own.result != x) fail("lanes differ");
+  return x;
+}
+
+template <int kRegisters>
+void take_registers() {}
+template <int kRegisters>
+void drop_registers() {}
+
+/// Address, bytes between 64 columns, and whether elements of a row are summed over.
+inline uint64_t rows_at(uint32_t address) { return static_cast<uint64_t>(address) << 28 | 1; }
+inline uint64_t columns_at(uint32_t address, uint32_t stride) {
+  return static_cast<uint64_t>(address) << 28 | static_cast<uint64_t>(stride);
+}
+inline uint64_t moved(uint64_t factor, int bytes) {
+  return factor + (static_cast<uint64_t>(bytes) << 28);
+}
+
+/// Element of a second factor: summed index k, column n.
+inline float element(uint64_t factor, int k, int n) {
+  const auto base = static_cast<uint32_t>(factor >> 28);
+  const auto stride = static_cast<uint32_t>(factor & 0xfffffff);
+  uint32_t address = stride == 1 ? base + n / 8 * kAtomBytes + n % 8 * 128 + k * 2
+                                 : base + n / 64 * stride + k / 8 * kAtomBytes + k % 8 * 128 +
+                                       n % 64 * 2;
+  address ^= address >> 3 & 0x70;  // counted from a multiple of 1024, as `origin` is
+  uint16_t bits;
+  memcpy(&bits, at(address, 2), 2);
+  return __uint_as_float(static_cast<uint32_t>(bits) << 16);
+}
+
+struct GroupProduct {
+  float* c;
+  int columns;
+  uint32_t a[4];
+  uint64_t b;
+  int add;
+};
+inline std::map<unsigned, std::deque<std::vector<GroupProduct>>> products;
+inline std::map<unsigned, std::vector<GroupProduct>> open_products;
+
+inline void products_begin() {}
+
+inline void products_commit() {
+  products[warps::thread()].push_back(open_products[warps::thread()]);
+  open_products[warps::thread()].clear();
+}
+
+inline void multiply_now(GroupProduct& product) {
+  warps::meet_warp(&product, [](void** lanes) {
+    float a[16][16];
+    for (int i = 0; i < 32; ++i) {
+      const auto& x = *static_cast<GroupProduct*>(lanes[i]);
+      for (int j = 0; j < 4; ++j) {
+        float* pair = a[i / 4 + j % 2 * 8] + 2 * (i % 4) + j / 2 * 8;
+        pair[0] = low_bf16(x.a[j]);
+        pair[1] = high_bf16(x.a[j]);
+      }
+    }
+    const auto& first = *static_cast<GroupProduct*>(lanes[0]);
+    for (int n = 0; n < first.columns; ++n) {
+      float b[16];
+      for (int k = 0; k < 16; ++k) b[k] = element(first.b, k, n);
+      for (int row = 0; row < 16; ++row) {
+        auto& x = *static_cast<GroupProduct*>(lanes[row % 8 * 4 + n % 8 / 2]);
+        float& c = x.c[n / 8 * 4 + row / 8 * 2 + n % 2];
+        float sum = 0.0f;
+        for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k];
+        c = x.add ? c + sum : sum;
+      }
+    }
+  });
+}
+
+template <int kLeft>
+void products_wait() {
+  auto& groups = products[warps::thread()];
+  warps::give_way();
+  while (static_cast<int>(groups.size()) > kLeft) {
+    for (GroupProduct& product : groups.front()) multiply_now(product);
+    groups.pop_front();
+  }
+}
+
+template <int kAll>
+void results_ready(float (&)[kAll]) {}
+
+inline void multiply_64(float (&c)[32], const uint32_t (&a)[4], uint64_t b, int add) {
+  open_products[warps::thread()].push_back({c, 64, {a[0], a[1], a[2], a[3]}, b, add});
+}
+
+inline void multiply_128(float (&c)[64], const uint32_t (&a)[4], uint64_t b, int add) {
+  open_products[warps::thread()].push_back({c, 128, {a[0], a[1], a[2], a[3]}, b, add});
+}
+
+struct MatrixStore {
+  uint32_t address;
+  const uint32_t* words;
+  bool transposed;
+};
+
+inline void store(uint32_t address, const uint32_t (&r)[4], bool transposed) {
+  MatrixStore own{address, r, transposed};
+  warps::meet_warp(&own, [](void** lanes) {
+    for (int matrix = 0; matrix < 4; ++matrix) {
+      uint16_t x[8][8];
+      for (int i = 0; i < 32; ++i) {
+        const auto* lane = static_cast<MatrixStore*>(lanes[i]);
+        const int g = i / 4;
+        const int t = i % 4 * 2;
+        (lane->transposed ? x[t][g] : x[g][t]) = static_cast<uint16_t>(lane->words[matrix]);
+        (lane->transposed ? x[t + 1][g] : x[g][t + 1]) =
+            static_cast<uint16_t>(lane->words[matrix] >> 16);
+      }
+      for (int row = 0; row < 8; ++row) {
+        memcpy(at(static_cast<MatrixStore*>(lanes[matrix * 8 + row])->address, 16), x[row], 16);
+      }
+    }
+  });
+}
+
+inline void store_matrices(uint32_t address, const uint32_t (&r)[4]) { store(address, r, false); }
+inline void store_matrices_transposed(uint32_t address, const uint32_t (&r)[4]) {
+  store(address, r, true);
+}
+
+inline void order_before_async() {}
+inline void barriers_visible() {}
+
+inline void barrier_expect(uint32_t barrier, uint32_t bytes) {
+  barrier_at(barrier).bytes += bytes;
+  barrier_arrive(barrier);
+}
+
+inline void barrier_report(uint32_t barrier, uint32_t bytes) {
+  Barrier& x = barrier_at(barrier);
+  x.bytes -= static_cast<int>(bytes);
+  barrier_settle(x);
+}
+
+inline void copy_bulk(uint32_t target, const void* source, uint32_t bytes, uint32_t barrier) {
+  if (bytes % 16 != 0) fail("bytes of a bulk copy");
+  check_readable(source, bytes);
+  memcpy(at(target, 16), source, bytes);
+  barrier_report(barrier, bytes);
+}
+
+inline void copy_box(uint32_t target, const TensorMap& map, int column, int row,
+                     uint32_t barrier) {
+  for (int i = 0; i < 64; ++i) {
+    for (int piece = 0; piece < 8; ++piece) {
+      uint32_t address = target + i * 128 + piece * 16;
+      address ^= address >> 3 & 0x70;
+      if (row + i < map.rows) {
+        const size_t element = static_cast<size_t>(row + i) * map.columns + column + piece * 8;
+        memcpy(at(address, 16), map.data + 2 * element, 16);
+      } else {
+        memset(at(address, 16), 0, 16);
+      }
+    }
+  }
+  barrier_report(barrier, 64 * 128);
+}
+
+inline void store_bulk(void* target, uint32_t source, uint32_t bytes) {
+  if (reinterpret_cast<uintptr_t>(target) % 16 != 0) fail("misaligned bulk store");
+  memcpy(target, at(source, 16), bytes);
+}
+inline void stores_wait() {}
+
+}  // namespace gdn

@@ -1,0 +1,376 @@
+// Second kernel on Hopper: the state and the output, chunk after chunk, in products of warpgroups.
+#pragma once
+
+#include "problem.cuh"
+#include "ptx.cuh"
+#include "schedule.cuh"
+#include "shapes.cuh"
+#include "wgmma.cuh"
+
+namespace gdn {
+
+/// kGroups warpgroups with 64 columns of V each, and a warp that loads.
+template <int kGroupsT, int kStagesT>
+struct Wide {
+  static constexpr int kGroups = kGroupsT;
+  static constexpr int kStages = kStagesT;
+  static constexpr int kColumns = 64 * kGroups;
+  static constexpr int kSplits = kWidth / kColumns;
+  static constexpr int kBlocks = 1;
+  // With two, registers are dealt out by warpgroup, so that the loading warp is one of four.
+  static constexpr bool kDealt = kGroups > 1;
+  static constexpr int kThreads = kGroups * 128 + (kDealt ? 128 : 32);
+
+  static constexpr int kHalfBytes = kChunk * 128;  // 64 tokens, 64 columns
+  static constexpr int kQ = 2 * kHalfBytes;        // offsets in a stage; k is at 0
+  static constexpr int kV = 4 * kHalfBytes;
+  static constexpr int kRecord = kV + kGroups * kHalfBytes;
+  static constexpr int kNote = kRecord + static_cast<int>(sizeof(TileRecord));
+  static constexpr int kStageBytes = (kNote + 16 + 1023) / 1024 * 1024;
+  static constexpr int kCopied = kNote;  // bytes of copies a stage
+  static constexpr int kBarriers = kStages * kStageBytes;
+  static constexpr int kSharedBytes = kBarriers + kStages * 16 + 1024;  // and to align it
+  static_assert(kSharedBytes + 2048 <= 232448);
+};
+
+/// q, k and v as matrices of tokens.
+struct Maps {
+  TensorMap q, k, v;
+};
+
+/// Shared memory of a block as addresses.
+template <class W>
+struct WideMemory {
+  uint32_t base;
+
+  __device__ uint32_t stage(int i) const { return base + i * W::kStageBytes; }
+  __device__ uint32_t full(int i) const { return base + W::kBarriers + i * 8; }
+  __device__ uint32_t empty(int i) const { return full(W::kStages + i); }
+};
+
+/// Copies q, k and v of a chunk. Tokens of the next sequence may come along: they neither write nor
+/// are written out.
+template <class W>
+__device__ __forceinline__ void copy_rows(const Maps& maps, const Task& task, int chunk,
+                                          uint32_t stage, uint32_t full) {
+  const int row = task.begin + chunk * kChunk;
+  const int key_column = task.head() / (kHeads / kKeyHeads) * kWidth;
+  const int column = task.head() * kWidth + task.column;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    copy_box(stage + half * W::kHalfBytes, maps.k, key_column + 64 * half, row, full);
+    copy_box(stage + W::kQ + half * W::kHalfBytes, maps.q, key_column + 64 * half, row, full);
+  }
+#pragma unroll
+  for (int group = 0; group < W::kGroups; ++group) {
+    copy_box(stage + W::kV + group * W::kHalfBytes, maps.v, column + 64 * group, row, full);
+  }
+}
+
+template <class W>
+__device__ __forceinline__ void copy_record(const Params& p, const Task& task, int chunk,
+                                            uint32_t stage, uint32_t full) {
+  const int64_t slot = slot_of(task.begin, task.lane / kHeads) + chunk;
+  copy_bulk(stage + W::kRecord,
+            p.workspace + (slot * kHeads + task.head()) * sizeof(TileRecord), sizeof(TileRecord),
+            full);
+}
+
+/// The thread that starts all copies, ahead of the products, also from one task to the next.
+template <class W>
+__device__ __forceinline__ void run_copies(const Params& p, const Maps& maps,
+                                           const Schedule<W>& schedule, WideMemory<W> memory) {
+  Turn<W> turn;
+  bool waited = false;
+  const auto begin = [&](const Note& note) {
+    const uint32_t at = memory.stage(turn.stage) + W::kNote;
+    store_shared(at, make_uint4(note.begin, note.tokens, note.chunk, note.place));
+    if (note.tokens > 0) {
+      barrier_expect(memory.full(turn.stage), W::kCopied);
+    } else {
+      barrier_arrive(memory.full(turn.stage));
+    }
+  };
+  for (int index = schedule.first(); index < schedule.tasks; index = schedule.after(index)) {
+    const Task task = schedule.task(p, index);
+    Note note{task.begin, task.tokens, 0, task.lane * W::kSplits + task.column / W::kColumns};
+    const int chunks = task.chunks();
+    if (!waited) {
+      // q, k and v do not come from the kernel before this one: they need not wait for it.
+      const int ahead = task.tokens == 0 ? 0 : chunks < W::kStages ? chunks : W::kStages;
+      for (; note.chunk < ahead; ++note.chunk) {
+        turn.stage = note.chunk;
+        begin(note);
+        copy_rows<W>(maps, task, note.chunk, memory.stage(turn.stage), memory.full(turn.stage));
+      }
+      wait_for_previous_kernel();
+      waited = true;
+      for (int c = 0; c < ahead; ++c) {
+        copy_record<W>(p, task, c, memory.stage(c), memory.full(c));
+      }
+      turn = {ahead % W::kStages, ahead == W::kStages ? 1u : 0u};
+    } else if (p.state != nullptr && task.tokens > 0) {
+      prefetch(p.state + task.state_at(), W::kColumns * kWidth * sizeof(float));
+    }
+    for (; note.chunk < chunks; ++note.chunk) {
+      barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
+      begin(note);
+      if (task.tokens > 0) {
+        copy_rows<W>(maps, task, note.chunk, memory.stage(turn.stage), memory.full(turn.stage));
+        copy_record<W>(p, task, note.chunk, memory.stage(turn.stage), memory.full(turn.stage));
+      }
+      turn = turn.next();
+    }
+  }
+  barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
+  begin(Note{0, -1, 0, 0});
+}
+
+__device__ __forceinline__ Note uniform(const Note& note) {
+  return {uniform(note.begin), uniform(note.tokens), uniform(note.chunk), uniform(note.place)};
+}
+
+/// Two floats for tokens 8 n + 2 t and the next, of 64.
+__device__ __forceinline__ float2 for_tokens(uint32_t factors, int n) {
+  return load_shared_pair(factors + n * 32);
+}
+
+/// Writes out 64 x 16 of the output: accumulators are V x tokens, and rows go where v was.
+__device__ __forceinline__ void write_output(const float (&o)[32], uint32_t tile,
+                                             __nv_bfloat16* target, int count, int warp, int lane) {
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) {
+    const float* x = o + 8 * pair;
+    const uint32_t words[4] = {pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]),
+                               pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7])};
+    const int row = 16 * pair + lane / 16 * 8 + lane % 8;
+    store_matrices_transposed(tile + swizzled(row, 2 * warp + lane / 8 % 2), words);
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = 16 * i + lane / 2;
+    const uint4 x = load_shared(tile + swizzled(row, 2 * warp + lane % 2));
+    if (row < count) {
+      *reinterpret_cast<uint4*>(target + row * (kHeads * kWidth) + lane % 2 * 8) = x;
+    }
+  }
+}
+
+/// Rows g and g + 8 of the warp's 16 of the state (V x K).
+__device__ __forceinline__ void load_state(float (&s)[64], const float* source) {
+#pragma unroll
+  for (int n = 0; n < 16; ++n) {
+    const float2 upper = *reinterpret_cast<const float2*>(source + 8 * n);
+    const float2 below = *reinterpret_cast<const float2*>(source + 8 * n + 8 * kWidth);
+    s[4 * n] = upper.x;
+    s[4 * n + 1] = upper.y;
+    s[4 * n + 2] = below.x;
+    s[4 * n + 3] = below.y;
+  }
+}
+
+__device__ __forceinline__ void store_state(float* target, const float (&s)[64]) {
+#pragma unroll
+  for (int n = 0; n < 16; ++n) {
+    *reinterpret_cast<float2*>(target + 8 * n) = make_float2(s[4 * n], s[4 * n + 1]);
+    *reinterpret_cast<float2*>(target + 8 * n + 8 * kWidth) =
+        make_float2(s[4 * n + 2], s[4 * n + 3]);
+  }
+}
+
+/// 16 columns of accumulators as a first factor.
+template <int kAll>
+__device__ __forceinline__ void round_columns(uint32_t (&a)[4], const float (&c)[kAll], int step) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    a[i] = pack_bf16(c[8 * step + 2 * i], c[8 * step + 2 * i + 1]);
+  }
+}
+
+/// A warpgroup with 64 columns of V of the state.
+template <class W>
+__device__ __forceinline__ void run_products(const Params& p, WideMemory<W> memory, int group,
+                                             int warp, int lane) {
+  const int own_column = 64 * group + 16 * warp;
+  const int own_state = (own_column + lane / 4) * kWidth + lane % 4 * 2;
+  const int v_row = lane % 8 + lane / 16 * 8;
+  const int v_piece = 2 * warp + lane / 8 % 2;
+  Turn<W> turn;
+  for (;;) {
+    barrier_wait(memory.full(turn.stage), turn.parity);
+    Note note = uniform(load_note(memory.stage(turn.stage) + W::kNote));
+    if (note.end()) break;
+    const int64_t state_at = note.state_at(W::kColumns) + own_state;
+    float s[64];
+    if (p.state == nullptr || note.tokens == 0) {
+#pragma unroll
+      for (int i = 0; i < 64; ++i) s[i] = 0.0f;
+    } else {
+      load_state(s, p.state + state_at);
+    }
+    if (note.tokens == 0) {
+      store_state(p.new_state + state_at, s);
+      warp_arrive(memory.empty(turn.stage), lane);
+      turn = turn.next();
+      continue;
+    }
+    uint32_t rounded[8][4];
+#pragma unroll
+    for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
+    float z[32];  // S k^T, then u
+    const auto start = [&](uint32_t stage) {
+      const uint64_t k_rows = rows_at(stage);
+      products_begin();
+#pragma unroll
+      for (int step = 0; step < 8; ++step) {
+        multiply_64(z, rounded[step],
+                       moved(k_rows, step / 4 * W::kHalfBytes + step % 4 * 32), step > 0);
+      }
+      products_commit();
+    };
+    start(memory.stage(turn.stage));
+    products_wait<0>();
+    results_ready(z);
+    __nv_bfloat16* target = p.output + note.output_at(W::kColumns) + own_column;
+    for (int rest = note.tokens; rest > 0; rest -= kChunk) {
+    const uint32_t stage = memory.stage(turn.stage);
+    const uint32_t record = stage + W::kRecord;
+    const uint32_t v_tile = stage + W::kV + group * W::kHalfBytes;
+    float o[32];
+    uint32_t x[4][4];  // v, then the first factor of u
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      load_matrices_transposed(x[pair], v_tile + swizzled(16 * pair + v_row, v_piece));
+    }
+    const uint64_t q_rows = rows_at(stage + W::kQ);
+    products_begin();
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+      multiply_64(o, rounded[step],
+                     moved(q_rows, step / 4 * W::kHalfBytes + step % 4 * 32), step > 0);
+    }
+    products_commit();
+    const uint32_t decay = record + offsetof(TileRecord, decay) + lane % 4 * 8;
+    const uint32_t left = record + offsetof(TileRecord, left) + lane % 4 * 8;
+    const uint32_t strength = record + offsetof(TileRecord, strength) + lane % 4 * 8;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float2 factor = for_tokens(decay, n);
+      const float2 beta = for_tokens(strength, n);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        uint32_t& word = x[n / 2][n % 2 * 2 + r];
+        float& x0 = z[4 * n + 2 * r];
+        float& x1 = z[4 * n + 2 * r + 1];
+        x0 = fmaf(-factor.x, x0, low_bf16(word));
+        x1 = fmaf(-factor.y, x1, high_bf16(word));
+        word = pack_bf16(x0, x1);
+        x0 *= beta.x;
+        x1 *= beta.y;
+      }
+    }
+    const uint64_t solve = rows_at(record + offsetof(TileRecord, solve));
+    products_begin();
+    multiply_64(z, x[0], solve, 1);
+    multiply_64(z, x[1], moved(solve, 1 * 32), 1);
+    multiply_64(z, x[2], moved(solve, 2 * 32), 1);
+    multiply_64(z, x[3], moved(solve, 3 * 32), 1);
+    products_commit();
+    const float chunk_decay =
+        load_shared_float(record + offsetof(TileRecord, decay) + (kChunk - 1) * 4);
+#pragma unroll
+    for (int i = 0; i < 64; ++i) s[i] *= chunk_decay;
+    products_wait<0>();
+    results_ready(z);
+    results_ready(o);
+    uint32_t u[4][4];
+#pragma unroll
+    for (int step = 0; step < 4; ++step) round_columns(u[step], z, step);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float2 factor = for_tokens(left, n);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        x[n / 2][n % 2 * 2 + r] =
+            pack_bf16(factor.x * z[4 * n + 2 * r], factor.y * z[4 * n + 2 * r + 1]);
+      }
+    }
+    const uint64_t k_columns = columns_at(stage, W::kHalfBytes);
+    products_begin();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      multiply_128(s, x[step], moved(k_columns, step * 2 * kAtomBytes), 1);
+    }
+    products_commit();
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float2 factor = for_tokens(decay, n);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        o[4 * n + 2 * r] *= p.scale * factor.x;
+        o[4 * n + 2 * r + 1] *= p.scale * factor.y;
+      }
+    }
+    const uint64_t attend = rows_at(record + offsetof(TileRecord, attend));
+    products_begin();
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const uint64_t matrix = moved(attend, part * TileRecord::kMatrixBytes);
+      multiply_64(o, u[0], matrix, 1);
+      multiply_64(o, u[1], moved(matrix, 1 * 32), 1);
+      multiply_64(o, u[2], moved(matrix, 2 * 32), 1);
+      multiply_64(o, u[3], moved(matrix, 3 * 32), 1);
+    }
+    products_commit();
+    products_wait<1>();
+    results_ready(s);
+#pragma unroll
+    for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
+    // The next chunk's first product runs while this one's output is written. After the last chunk
+    // it is of no use, but a branch around it would make the compiler wait for all products.
+    const Turn<W> next = turn.next();
+    if (rest > kChunk) barrier_wait(memory.full(next.stage), next.parity);
+    start(rest > kChunk ? memory.stage(next.stage) : stage);
+    products_wait<1>();
+    results_ready(o);
+    write_output(o, v_tile, target, rest, warp, lane);
+    order_before_async();
+    warp_arrive(memory.empty(turn.stage), lane);
+    target += kChunk * kHeads * kWidth;
+    turn = next;
+    products_wait<0>();
+    results_ready(z);
+    }
+    store_state(p.new_state + state_at, s);
+  }
+}
+
+/// Blocks take (sequence, value head, kColumns of V) one after the other.
+template <class W>
+__global__ void __launch_bounds__(W::kThreads, 1)
+    wide_chain(const __grid_constant__ Params p, const __grid_constant__ Maps maps) {
+  extern __shared__ __align__(128) char shared[];
+  __shared__ unsigned short order[kMostSorted];
+  const WideMemory<W> memory{(shared_address(shared) + 1023) & ~1023u};
+  const int lane = threadIdx.x % 32;
+  const int warp = uniform(threadIdx.x / 32);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < W::kStages; ++i) {
+      barrier_init(memory.full(i), 1);
+      barrier_init(memory.empty(i), W::kGroups * 4);
+    }
+    barriers_visible();
+  }
+  const Schedule<W> schedule(p, order);
+  __syncthreads();
+  if (warp < W::kGroups * 4) {
+    if constexpr (W::kDealt) take_registers<232>();
+    run_products<W>(p, memory, warp / 4, warp % 4, lane);
+  } else {
+    if constexpr (W::kDealt) drop_registers<40>();
+    if (warp == W::kGroups * 4 && lane == 0) run_copies<W>(p, maps, schedule, memory);
+  }
+}
+
+}  // namespace gdn
