@@ -6,6 +6,7 @@
 #include <random>
 
 #include "chain.cuh"
+#include "fused.cuh"
 #include "prepare.cuh"
 #include "wide.cuh"
 
@@ -122,14 +123,30 @@ void meet_warp(void* argument, void (*act)(void**)) {
 
 using namespace gdn;
 
+/// Launches both kernels, or the one that is both.
 template <class S>
-void second(const Params& p, int blocks) {
+void launch(const Params& p, int processors) {
+  constexpr bool kWide = requires { S::kGroups; };
+  const int tasks = p.sequences * kHeads * S::kSplits;
+  const int blocks = std::min(tasks, processors * S::kBlocks);
+  bool prepared = false;
+  if constexpr (kWide) prepared = S::kFused;
+  if (!prepared) {
+    using R = std::conditional_t<kWide, TileRecord, Record>;
+    warps::run_grid(slots_of(p.tokens, p.sequences) * kHeads, kPrepareThreads,
+                    [&] { prepare<R>(p); });
+  }
   if constexpr (requires { S::kGroups; }) {
     const auto map = [&](const __nv_bfloat16* data, int heads) {
       return TensorMap{reinterpret_cast<const char*>(data), p.tokens, heads * kWidth};
     };
     const Maps maps{map(p.q, kKeyHeads), map(p.k, kKeyHeads), map(p.v, kHeads)};
-    warps::run_grid(blocks, S::kThreads, [&] { wide_chain<S>(p, maps); });
+    if constexpr (S::kFused) {
+      warps::run_grid(std::max(1, processors - tasks) + tasks, S::kThreads,
+                      [&] { fused<S>(p, maps); });
+    } else {
+      warps::run_grid(blocks, S::kThreads, [&] { wide_chain<S>(p, maps); });
+    }
   } else {
     warps::run_grid(blocks, S::kThreads, [&] { chain<S>(p); });
   }
@@ -159,6 +176,8 @@ extern "C" void run(const void* q, const void* k, const void* v, const void* sta
   p.output = static_cast<__nv_bfloat16*>(output);
   p.new_state = static_cast<float*>(new_state);
   p.workspace = reinterpret_cast<char*>(records.data());
+  std::vector<unsigned> flags(slots * kHeads);
+  p.flags = flags.data();
   p.scale = scale;
   p.tokens = tokens;
   p.sequences = sequences;
@@ -173,7 +192,8 @@ extern "C" void run(const void* q, const void* k, const void* v, const void* sta
   allow(state, size_t{4} * sequences * kHeads * kStateSize);
   allow(records.data(), records.size() * sizeof(R));
 
-  warps::run_grid(slots * kHeads, kPrepareThreads, [&] { prepare<R>(p); });
-  const int tasks = sequences * kHeads * S::kSplits;
-  second<S>(p, std::min(tasks, processors * S::kBlocks));
+  launch<S>(p, processors);
+  for (unsigned flag : flags) {
+    if (flag != 0) gdn::fail("a flag is up after the end");
+  }
 }

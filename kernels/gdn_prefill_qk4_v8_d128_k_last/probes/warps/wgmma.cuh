@@ -198,4 +198,14 @@ inline void store_bulk(void* target, uint32_t source, uint32_t bytes) {
 }
 inline void stores_wait() {}
 
+inline void flag_raise(unsigned* flag, unsigned readers) {
+  if (*flag != 0) fail("a flag is up already");
+  *flag = readers;
+}
+
+inline void flag_take(unsigned* flag) {
+  while (*flag == 0) warps::give_way();
+  --*flag;
+}
+
 }  // namespace gdn

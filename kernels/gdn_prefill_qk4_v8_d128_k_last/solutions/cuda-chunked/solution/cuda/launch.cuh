@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "chain.cuh"
+#include "fused.cuh"
 #include "prepare.cuh"
 #include "wide.cuh"
 
@@ -28,10 +29,10 @@ cudaError_t allow_shared_memory(int bytes) {
 
 template <class R>
 cudaError_t launch_prepare(const Params& params, cudaStream_t stream) {
-  const cudaError_t allowed = allow_shared_memory<prepare<R>>(kPrepareBytes<R>);
+  const cudaError_t allowed = allow_shared_memory<prepare<R>>(sizeof(Workbench<R>));
   if (allowed != cudaSuccess) return allowed;
   const auto blocks = static_cast<unsigned>(slots_of(params.tokens, params.sequences) * kHeads);
-  prepare<R><<<blocks, kPrepareThreads, kPrepareBytes<R>, stream>>>(params);
+  prepare<R><<<blocks, kPrepareThreads, sizeof(Workbench<R>), stream>>>(params);
   return cudaGetLastError();
 }
 
@@ -109,6 +110,19 @@ template <class W>
 cudaError_t launch_wide(const Params& params, const Maps& maps, int processors,
                         cudaStream_t stream) {
   return launch_second<W, wide_chain<W>>(params, processors, stream, maps);
+}
+
+/// One launch, with at least one token and at most kFusedSequences sequences; the first flags of
+/// scratch memory are 0.
+template <class W>
+cudaError_t launch_fused(const Params& params, const Maps& maps, int processors,
+                         cudaStream_t stream) {
+  const cudaError_t allowed = allow_shared_memory<fused<W>>(W::kSharedBytes);
+  if (allowed != cudaSuccess) return allowed;
+  const int tasks = params.sequences * kHeads * W::kSplits;
+  const int teams = processors - tasks > 1 ? processors - tasks : 1;
+  fused<W><<<teams + tasks, W::kThreads, W::kSharedBytes, stream>>>(params, maps);
+  return cudaGetLastError();
 }
 
 }  // namespace

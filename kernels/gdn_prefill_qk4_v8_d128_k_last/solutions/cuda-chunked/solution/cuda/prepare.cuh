@@ -31,14 +31,26 @@ __device__ __forceinline__ Gates gates_of(const Params& p, int64_t token, int he
   return {fmaxf(decay, kLeastLog2Decay), 1.0f / (1.0f + expf(-write))};
 }
 
-/// The sequence and chunk of a slot.
+/// Tokens of a slot.
 struct Place {
   int64_t first;  // token
   int count;      // tokens; at most 0 where the slot is not used
 };
 
-__device__ __forceinline__ Place place_of(const Params& p, int64_t slot) {
-  __shared__ Place found;
+/// Shared memory of the four warps that work on one chunk and value head.
+template <class R>
+struct Workbench {
+  static constexpr int kTiles = std::is_same_v<R, TileRecord> ? 2 : 0;
+  // Rows of k, later L, later T as a tile; rows of q, later T.
+  char tiles[2][kTileBytes];
+  char attend[kTiles * TileRecord::kMatrixBytes + 16];  // the factor of u in o as tiles
+  float total[kChunk];     // sums of log2-decays
+  float strength[kChunk];  // beta
+  Place found;
+};
+
+/// Searches with all threads of a block.
+__device__ __forceinline__ Place place_of(const Params& p, int64_t slot, Place& found) {
   for (int n = threadIdx.x; n < p.sequences; n += kPrepareThreads) {
     const int64_t begin = p.cu_seqlens[n];
     const int64_t end = p.cu_seqlens[n + 1];
@@ -134,30 +146,23 @@ __device__ __forceinline__ void invert_below(const float* lower, float* inverse,
   }
 }
 
-/// One chunk and value head a block: gates, T = (I + tril(beta D k k^T, -1))^-1, and q k^T.
+/// Gates, T = (I + tril(beta D k k^T, -1))^-1 and q k^T of one chunk and value head, by four warps
+/// that meet at `barrier`. The last writes are under way still where `thread` is 0.
 template <class R>
-__global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
-    prepare(const __grid_constant__ Params p) {
+__device__ __forceinline__ void prepare_chunk(const Params& p, const Place& place, int64_t slot,
+                                              int head, Workbench<R>& bench, int thread,
+                                              int barrier) {
   constexpr bool kTiled = std::is_same_v<R, TileRecord>;
-  extern __shared__ __align__(128) char shared[];
-  // Rows of k, later L, later T as a tile; rows of q, later T; the factor of u in o as tiles.
-  char(*tiles)[kTileBytes] = reinterpret_cast<char(*)[kTileBytes]>(shared);
-  const uint32_t attend_tiles = shared_address(shared) + 2 * kTileBytes;
-  __shared__ float total[kChunk];     // sums of log2-decays
-  __shared__ float strength[kChunk];  // beta
-  const int lane = threadIdx.x % 32;
-  const int warp = threadIdx.x / 32;
-  const int head = blockIdx.x % kHeads;
-  const int64_t slot = blockIdx.x / kHeads;
-  release_next_kernel();
-
-  const Place place = place_of(p, slot);
-  if (place.count <= 0) return;
+  const int lane = thread % 32;
+  const int warp = thread / 32;
+  float* total = bench.total;
+  float* strength = bench.strength;
+  const uint32_t attend_tiles = shared_address(bench.attend);
+  const auto meet = [&] { warps_meet(barrier, kPrepareThreads); };
   const int key_head = head / (kHeads / kKeyHeads);
-  const uint32_t k_tile = shared_address(tiles[0]);
-  const uint32_t q_tile = shared_address(tiles[1]);
+  const uint32_t k_tile = shared_address(bench.tiles[0]);
+  const uint32_t q_tile = shared_address(bench.tiles[1]);
   {
-    const int thread = threadIdx.x;
     const int64_t source =
         ((place.first + thread / 16) * kKeyHeads + key_head) * kWidth + thread % 16 * 8;
     const __nv_bfloat16* k = p.k + source;
@@ -173,10 +178,10 @@ __global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
   }
 
   float sum = 0.0f;
-  if (threadIdx.x < kChunk) {
+  if (thread < kChunk) {
     Gates gates{0.0f, 0.0f};  // a token beyond the end neither decays nor writes
-    if (static_cast<int>(threadIdx.x) < place.count) {
-      gates = gates_of(p, place.first + threadIdx.x, head);
+    if (thread < place.count) {
+      gates = gates_of(p, place.first + thread, head);
     }
     sum = gates.log2_decay;
 #pragma unroll
@@ -184,14 +189,14 @@ __global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
       const float other = __shfl_up_sync(0xffffffffu, sum, step);
       if (lane >= step) sum += other;
     }
-    total[threadIdx.x] = sum;
-    strength[threadIdx.x] = gates.strength;
+    total[thread] = sum;
+    strength[thread] = gates.strength;
   }
   copy_async_wait_all();
-  __syncthreads();
+  meet();
   const float first_half = total[31];
-  __syncthreads();
-  if (warp == 1) total[threadIdx.x] = sum + first_half;
+  meet();
+  if (warp == 1) total[thread] = sum + first_half;
 
   // 16 rows of k k^T and 16 rows of q k^T, in 16 x 16 blocks up to the diagonal: five in all.
   const int k_block = 3 - warp;
@@ -228,12 +233,12 @@ __global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
       if (n / 2 <= q_block) mma_bf16(qk[n], now[5][0], now[5][1], now[5][2], now[5][3], b0, b1);
     }
   }
-  __syncthreads();  // rows are read, and `total` is complete
+  meet();  // rows are read, and `total` is complete
 
   const int g = lane / 4;
   const int t = lane % 4;
-  float* lower = reinterpret_cast<float*>(tiles[0]);
-  float* inverse = reinterpret_cast<float*>(tiles[1]);
+  float* lower = reinterpret_cast<float*>(bench.tiles[0]);
+  float* inverse = reinterpret_cast<float*>(bench.tiles[1]);
   R& record = reinterpret_cast<R*>(p.workspace)[slot * kHeads + head];
   // Of a lane's row of 16 bytes in a block of 16 x 16, as accumulators lie.
   const int block_row = lane % 8 + lane / 8 % 2 * 8;
@@ -292,25 +297,25 @@ __global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
       }
     }
   }
-  if (threadIdx.x < kChunk) {
-    const float own = total[threadIdx.x];
-    record.decay[threadIdx.x] = exp2_short(own);
-    record.strength[threadIdx.x] = strength[threadIdx.x];
-    record.left[threadIdx.x] = exp2_short(total[kChunk - 1] - own);
+  if (thread < kChunk) {
+    const float own = total[thread];
+    record.decay[thread] = exp2_short(own);
+    record.strength[thread] = strength[thread];
+    record.left[thread] = exp2_short(total[kChunk - 1] - own);
   }
   __syncwarp();
   invert_diagonal(lower, inverse, k_block, lane);
   if constexpr (kTiled) order_before_async();
-  __syncthreads();
+  meet();
   if constexpr (kTiled) {
-    if (threadIdx.x == 0) store_bulk(record.attend, attend_tiles, sizeof(record.attend));
+    if (thread == 0) store_bulk(record.attend, attend_tiles, sizeof(record.attend));
   }
   const int pair = warp / 2;
   const int side = warp % 2;
   invert_below<16, 1>(lower, inverse, 32 * pair + 16, 32 * pair + 16, 32 * pair + 8 * side, g, t);
-  __syncthreads();
+  meet();
   invert_below<32, 2>(lower, inverse, 32, 32 + 16 * pair, 16 * side, g, t);
-  __syncthreads();
+  meet();
 
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
@@ -339,16 +344,25 @@ __global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
   }
   if constexpr (kTiled) {
     order_before_async();
-    __syncthreads();
-    if (threadIdx.x == 0) {
+    meet();
+    if (thread == 0) {
       store_bulk(record.solve, k_tile, sizeof(record.solve));
-      stores_wait();
     }
   }
 }
 
+/// One chunk and value head a block.
 template <class R>
-constexpr int kPrepareBytes =
-    2 * kTileBytes + (std::is_same_v<R, TileRecord> ? 2 * TileRecord::kMatrixBytes : 0);
+__global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
+    prepare(const __grid_constant__ Params p) {
+  extern __shared__ __align__(128) char shared[];
+  auto& bench = *reinterpret_cast<Workbench<R>*>(shared);
+  const int64_t slot = blockIdx.x / kHeads;
+  release_next_kernel();
+  const Place place = place_of(p, slot, bench.found);
+  if (place.count <= 0) return;
+  prepare_chunk<R>(p, place, slot, blockIdx.x % kHeads, bench, threadIdx.x, 1);
+  if (std::is_same_v<R, TileRecord> && threadIdx.x == 0) stores_wait();
+}
 
 }  // namespace gdn

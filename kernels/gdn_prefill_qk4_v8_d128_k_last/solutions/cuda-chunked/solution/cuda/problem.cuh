@@ -31,6 +31,7 @@ struct Params {
   __nv_bfloat16* output;       // (T, 8, V)
   float* new_state;            // (N, 8, V, K)
   char* workspace;             // slots x 8 records
+  unsigned* flags;             // slots x 8, all 0 between calls; for the fused kernel only
   float scale;
   int tokens;
   int sequences;

@@ -56,10 +56,13 @@ template <class S>
 struct Schedule {
   const unsigned short* order;  // sequences; null for their own order
   int tasks;
+  int first_block;
 
-  __device__ Schedule(const Params& p, unsigned short* memory)
+  /// `before` is how many blocks of the grid do something else.
+  __device__ Schedule(const Params& p, unsigned short* memory, int before = 0)
       : order(p.sequences <= kMostSorted ? memory : nullptr),
-        tasks(p.sequences * kHeads * S::kSplits) {
+        tasks(p.sequences * kHeads * S::kSplits),
+        first_block(before) {
     if (order == nullptr) return;
     __shared__ int lengths[kMostSorted];
     for (int n = threadIdx.x; n < p.sequences; n += S::kThreads) {
@@ -77,10 +80,10 @@ struct Schedule {
     __syncthreads();
   }
 
-  __device__ int first() const { return blockIdx.x; }
+  __device__ int first() const { return static_cast<int>(blockIdx.x) - first_block; }
 
   __device__ int after(int task) const {
-    const int blocks = gridDim.x;
+    const int blocks = static_cast<int>(gridDim.x) - first_block;
     const int round = task / blocks;
     return (round + 2) * blocks - 1 - task % blocks;
   }

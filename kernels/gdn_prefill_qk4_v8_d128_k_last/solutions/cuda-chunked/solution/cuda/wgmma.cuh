@@ -179,4 +179,20 @@ __device__ __forceinline__ void stores_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
+/// Tells `readers` threads of other blocks that what the thread knows to be written is there.
+__device__ __forceinline__ void flag_raise(unsigned* flag, unsigned readers) {
+  asm volatile("fence.proxy.async;" ::: "memory");
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(readers) : "memory");
+}
+
+/// Waits for such a flag, and lowers it where the thread is the last to see it.
+__device__ __forceinline__ void flag_take(unsigned* flag) {
+  unsigned readers;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(readers) : "l"(flag) : "memory");
+  } while (readers == 0);
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(flag), "r"(~0u) : "memory");
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+
 }  // namespace gdn

@@ -9,17 +9,19 @@
 
 namespace gdn {
 
-/// kGroups warpgroups with 64 columns of V each, and a warp that loads.
-template <int kGroupsT, int kStagesT>
+/// kGroups warpgroups with 64 columns of V each, and a warp that loads. Where it is fused, other
+/// blocks of the same kernel prepare the chunks.
+template <int kGroupsT, int kStagesT, bool kFusedT = false>
 struct Wide {
+  static constexpr bool kFused = kFusedT;
   static constexpr int kGroups = kGroupsT;
   static constexpr int kStages = kStagesT;
   static constexpr int kColumns = 64 * kGroups;
   static constexpr int kSplits = kWidth / kColumns;
   static constexpr int kBlocks = 1;
   // With two, registers are dealt out by warpgroup, so that the loading warp is one of four.
-  static constexpr bool kDealt = kGroups > 1;
-  static constexpr int kThreads = kGroups * 128 + (kDealt ? 128 : 32);
+  static constexpr bool kDealt = kGroups > 1 || kFused;
+  static constexpr int kThreads = kDealt ? 384 : 160;
 
   static constexpr int kHalfBytes = kChunk * 128;  // 64 tokens, 64 columns
   static constexpr int kQ = 2 * kHalfBytes;        // offsets in a stage; k is at 0
@@ -71,6 +73,7 @@ template <class W>
 __device__ __forceinline__ void copy_record(const Params& p, const Task& task, int chunk,
                                             uint32_t stage, uint32_t full) {
   const int64_t slot = slot_of(task.begin, task.lane / kHeads) + chunk;
+  if constexpr (W::kFused) flag_take(p.flags + slot * kHeads + task.head());
   copy_bulk(stage + W::kRecord,
             p.workspace + (slot * kHeads + task.head()) * sizeof(TileRecord), sizeof(TileRecord),
             full);
@@ -98,6 +101,7 @@ __device__ __forceinline__ void run_copies(const Params& p, const Maps& maps,
     if (!waited) {
       // q, k and v do not come from the kernel before this one: they need not wait for it.
       const int ahead = task.tokens == 0 ? 0 : chunks < W::kStages ? chunks : W::kStages;
+#pragma unroll 1
       for (; note.chunk < ahead; ++note.chunk) {
         turn.stage = note.chunk;
         begin(note);
@@ -105,6 +109,7 @@ __device__ __forceinline__ void run_copies(const Params& p, const Maps& maps,
       }
       wait_for_previous_kernel();
       waited = true;
+#pragma unroll 1
       for (int c = 0; c < ahead; ++c) {
         copy_record<W>(p, task, c, memory.stage(c), memory.full(c));
       }
@@ -112,6 +117,7 @@ __device__ __forceinline__ void run_copies(const Params& p, const Maps& maps,
     } else if (p.state != nullptr && task.tokens > 0) {
       prefetch(p.state + task.state_at(), W::kColumns * kWidth * sizeof(float));
     }
+#pragma unroll 1
     for (; note.chunk < chunks; ++note.chunk) {
       barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
       begin(note);
@@ -346,11 +352,11 @@ __device__ __forceinline__ void run_products(const Params& p, WideMemory<W> memo
   }
 }
 
-/// Blocks take (sequence, value head, kColumns of V) one after the other.
+/// Blocks from number `first_block` on take (sequence, value head, kColumns of V), one after the
+/// other.
 template <class W>
-__global__ void __launch_bounds__(W::kThreads, 1)
-    wide_chain(const __grid_constant__ Params p, const __grid_constant__ Maps maps) {
-  extern __shared__ __align__(128) char shared[];
+__device__ __forceinline__ void run_wide(const Params& p, const Maps& maps, const char* shared,
+                                         int first_block) {
   __shared__ unsigned short order[kMostSorted];
   const WideMemory<W> memory{(shared_address(shared) + 1023) & ~1023u};
   const int lane = threadIdx.x % 32;
@@ -362,7 +368,7 @@ __global__ void __launch_bounds__(W::kThreads, 1)
     }
     barriers_visible();
   }
-  const Schedule<W> schedule(p, order);
+  const Schedule<W> schedule(p, order, first_block);
   __syncthreads();
   if (warp < W::kGroups * 4) {
     if constexpr (W::kDealt) take_registers<232>();
@@ -371,6 +377,13 @@ __global__ void __launch_bounds__(W::kThreads, 1)
     if constexpr (W::kDealt) drop_registers<40>();
     if (warp == W::kGroups * 4 && lane == 0) run_copies<W>(p, maps, schedule, memory);
   }
+}
+
+template <class W>
+__global__ void __launch_bounds__(W::kThreads, 1)
+    wide_chain(const __grid_constant__ Params p, const __grid_constant__ Maps maps) {
+  extern __shared__ __align__(128) char shared[];
+  run_wide<W>(p, maps, shared, 0);
 }
 
 }  // namespace gdn

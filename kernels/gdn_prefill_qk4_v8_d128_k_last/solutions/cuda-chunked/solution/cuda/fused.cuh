@@ -1,0 +1,98 @@
+// Both kernels in one launch, for few sequences: most multiprocessors prepare chunks, in the order
+// in which the others need them.
+//
+// A record's flag in scratch memory is 0 but between the moment that the record is there and the
+// moment that the last block has seen so. Blocks that prepare come first in the grid, wait for
+// nobody, and so free the multiprocessors if not all of the grid fits.
+#pragma once
+
+#include "prepare.cuh"
+#include "wide.cuh"
+
+namespace gdn {
+
+constexpr int kFusedSequences = 8;
+constexpr int kPrepareTeams = 3;  // that share a multiprocessor
+
+/// The chunks of all sequences: first chunks, second chunks, and so on.
+struct ChunkOrder {
+  int begin[kFusedSequences];
+  int tokens[kFusedSequences];
+  int chunk = 0;
+  int before = 0;  // in this order, chunks of a lower number
+
+  __device__ explicit ChunkOrder(const Params& p) {
+#pragma unroll
+    for (int n = 0; n < kFusedSequences; ++n) {
+      const bool there = n < p.sequences;
+      begin[n] = there ? static_cast<int>(p.cu_seqlens[n]) : 0;
+      tokens[n] = there ? static_cast<int>(p.cu_seqlens[n + 1]) - begin[n] : 0;
+    }
+  }
+
+  /// The sequence that has chunk number `index` of the order; negative after the last one. `index`
+  /// does not decrease from call to call, and `chunk` is which of the sequence it is.
+  __device__ int find(int index) {
+    for (;;) {
+      int width = 0;
+      int found = -1;
+#pragma unroll
+      for (int n = 0; n < kFusedSequences; ++n) {
+        if (tokens[n] <= chunk * kChunk) continue;
+        if (before + width == index) found = n;
+        ++width;
+      }
+      if (found >= 0 || width == 0) return found;
+      before += width;
+      ++chunk;
+    }
+  }
+};
+
+/// Four warps that prepare every `stride`-th chunk and head.
+__device__ __forceinline__ void run_team(const Params& p, Workbench<TileRecord>& bench, int first,
+                                         int stride, int thread, int barrier) {
+  ChunkOrder order(p);
+  for (int index = first;; index += stride) {
+    const int sequence = order.find(index / kHeads);
+    if (sequence < 0) break;
+    int begin = 0;
+    int tokens = 0;
+#pragma unroll
+    for (int n = 0; n < kFusedSequences; ++n) {
+      if (n == sequence) {
+        begin = order.begin[n];
+        tokens = order.tokens[n];
+      }
+    }
+    const int rest = tokens - order.chunk * kChunk;
+    const Place place{begin + order.chunk * kChunk, rest < kChunk ? rest : kChunk};
+    const int64_t slot = slot_of(begin, sequence) + order.chunk;
+    const int head = index % kHeads;
+    prepare_chunk<TileRecord>(p, place, slot, head, bench, thread, barrier);
+    if (thread == 0) {
+      stores_wait();
+      flag_raise(p.flags + slot * kHeads + head, 2);
+    }
+    warps_meet(barrier, kPrepareThreads);
+  }
+}
+
+template <class W>
+__global__ void __launch_bounds__(W::kThreads, 1)
+    fused(const __grid_constant__ Params p, const __grid_constant__ Maps maps) {
+  static_assert(W::kFused && W::kThreads == kPrepareTeams * kPrepareThreads && W::kSplits == 2);
+  static_assert(kPrepareTeams * static_cast<int>(sizeof(Workbench<TileRecord>)) < W::kSharedBytes);
+  extern __shared__ __align__(128) char shared[];
+  const int teams = static_cast<int>(gridDim.x) - p.sequences * kHeads * W::kSplits;
+  if (static_cast<int>(blockIdx.x) < teams) {
+    const int team = threadIdx.x / kPrepareThreads;
+    auto* benches = reinterpret_cast<Workbench<TileRecord>*>(shared);
+    run_team(p, benches[team], blockIdx.x + team * teams, kPrepareTeams * teams,
+             threadIdx.x % kPrepareThreads, 1 + team);
+  } else {
+    run_wide<W>(p, maps, shared, teams);
+  }
+}
+
+}  // namespace gdn
