@@ -123,20 +123,25 @@ void meet_warp(void* argument, void (*act)(void**)) {
 
 using namespace gdn;
 
+template <class S>
+constexpr bool kIsWide = requires { S::kGroups; };
+
+template <class S>
+using RecordOf = std::conditional_t<kIsWide<S>, TileRecord, Record>;
+
 /// Launches both kernels, or the one that is both.
 template <class S>
 void launch(const Params& p, int processors) {
-  constexpr bool kWide = requires { S::kGroups; };
   const int tasks = p.sequences * kHeads * S::kSplits;
   const int blocks = std::min(tasks, processors * S::kBlocks);
   bool prepared = false;
-  if constexpr (kWide) prepared = S::kFused;
+  if constexpr (kIsWide<S>) prepared = S::kFused;
   if (!prepared) {
-    using R = std::conditional_t<kWide, TileRecord, Record>;
+    using R = RecordOf<S>;
     warps::run_grid(slots_of(p.tokens, p.sequences) * kHeads, kPrepareThreads,
                     [&] { prepare<R>(p); });
   }
-  if constexpr (requires { S::kGroups; }) {
+  if constexpr (kIsWide<S>) {
     const auto map = [&](const __nv_bfloat16* data, int heads) {
       return TensorMap{reinterpret_cast<const char*>(data), p.tokens, heads * kWidth};
     };
@@ -159,8 +164,7 @@ extern "C" void run(const void* q, const void* k, const void* v, const void* sta
                     int sequences, int processors) {
   using S = SHAPE;
   const int64_t slots = slots_of(tokens, sequences);
-  constexpr bool kWide = requires { S::kGroups; };
-  using R = std::conditional_t<kWide, TileRecord, Record>;
+  using R = RecordOf<S>;
   std::vector<R> records(slots * kHeads);
   memset(static_cast<void*>(records.data()), 0xff, records.size() * sizeof(R));
   Params p;
