@@ -154,7 +154,7 @@ __device__ __forceinline__ void prepare_chunk(const Params& p, const Place& plac
                                               int barrier) {
   constexpr bool kTiled = std::is_same_v<R, TileRecord>;
   const int lane = thread % 32;
-  const int warp = thread / 32;
+  const int warp = uniform(thread / 32);
   float* total = bench.total;
   float* strength = bench.strength;
   const uint32_t attend_tiles = shared_address(bench.attend);
@@ -243,34 +243,50 @@ __device__ __forceinline__ void prepare_chunk(const Params& p, const Place& plac
   // Of a lane's row of 16 bytes in a block of 16 x 16, as accumulators lie.
   const int block_row = lane % 8 + lane / 8 % 2 * 8;
   const int block_piece = lane / 16;
-#pragma unroll
-  for (int block = 0; block < 4; ++block) {
-    if (!kTiled && block > q_block) continue;
-    uint32_t attend[4];
-    uint32_t rest[4];
+  // 16 x 16 of a product times the decays from column to row; zero above the diagonal, and on it
+  // where `strict`.
+  const auto decayed = [&](float (&x)[2][4], const float (&product)[8][4], int row_block, int block,
+                           bool strict) {
+    const float* own = total + 16 * row_block + g;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int n = 2 * block + half;
-      const int column = 8 * n + 2 * t;
-      const float2 column_total = *reinterpret_cast<const float2*>(total + column);
+      const float2 other = *reinterpret_cast<const float2*>(total + 8 * n + 2 * t);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int i = 16 * q_block + g + 8 * r;
-        const float own = total[i];
-        // Above the diagonal the exponent can be positive, and the factor is not used.
-        const float x0 = i >= column ? exp2_short(own - column_total.x) * qk[n][2 * r] : 0.0f;
-        const float x1 = i > column ? exp2_short(own - column_total.y) * qk[n][2 * r + 1] : 0.0f;
-        const uint32_t rounded = pack_bf16(p.scale * x0, p.scale * x1);
-        attend[2 * half + r] = rounded;
-        rest[2 * half + r] = pack_bf16(fmaf(p.scale, x0, -low_bf16(rounded)),
-                                       fmaf(p.scale, x1, -high_bf16(rounded)));
+        x[half][2 * r] = exp2_short(own[8 * r] - other.x) * product[n][2 * r];
+        x[half][2 * r + 1] = exp2_short(own[8 * r] - other.y) * product[n][2 * r + 1];
+      }
+    }
+    if (block < row_block) return;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      // Above the diagonal the exponent can be positive.
+      const int over = 8 * (i / 4) + 2 * t + i % 2 - (g + 8 * (i / 2 % 2));
+      if (over > 0 || (strict && over == 0)) x[i / 4][i % 4] = 0.0f;
+    }
+  };
+#pragma unroll
+  for (int block = 0; block < 4; ++block) {
+    uint32_t attend[4] = {};
+    uint32_t rest[4] = {};
+    if (block <= q_block) {
+      float x[2][4];
+      decayed(x, qk, q_block, block, false);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float x0 = x[i / 2][i % 2 * 2];
+        const float x1 = x[i / 2][i % 2 * 2 + 1];
+        attend[i] = pack_bf16(p.scale * x0, p.scale * x1);
+        rest[i] = pack_bf16(fmaf(p.scale, x0, -low_bf16(attend[i])),
+                            fmaf(p.scale, x1, -high_bf16(attend[i])));
       }
     }
     if constexpr (kTiled) {
       const int at = swizzled(16 * q_block + block_row, 2 * block + block_piece);
       store_matrices(attend_tiles + at, attend);
       store_matrices(attend_tiles + TileRecord::kMatrixBytes + at, rest);
-    } else {
+    } else if (block <= q_block) {
       const int at = block_at(q_block, block);
       record.attend[0][at][lane] = make_uint4(attend[0], attend[1], attend[2], attend[3]);
       record.attend[1][at][lane] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
@@ -279,22 +295,14 @@ __device__ __forceinline__ void prepare_chunk(const Params& p, const Place& plac
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
     if (block > k_block) continue;
+    float x[2][4];
+    decayed(x, kk, k_block, block, true);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int n = 2 * block + half;
-      const int column = 8 * n + 2 * t;
-      const float2 column_total = *reinterpret_cast<const float2*>(total + column);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int i = 16 * k_block + g + 8 * r;
-        const float own = total[i];
-        const float beta = strength[i];
-        const float decay0 = exp2_short(own - column_total.x);
-        const float decay1 = exp2_short(own - column_total.y);
-        const float l0 = i > column ? beta * decay0 * kk[n][2 * r] : 0.0f;
-        const float l1 = i > column + 1 ? beta * decay1 * kk[n][2 * r + 1] : 0.0f;
-        *reinterpret_cast<float2*>(lower + i * kPitch + column) = make_float2(l0, l1);
-      }
+    for (int i = 0; i < 4; ++i) {
+      const int row = 16 * k_block + g + 8 * (i % 2);
+      const float beta = strength[row];
+      *reinterpret_cast<float2*>(lower + row * kPitch + 16 * block + 8 * (i / 2) + 2 * t) =
+          make_float2(beta * x[i / 2][i % 2 * 2], beta * x[i / 2][i % 2 * 2 + 1]);
     }
   }
   if (thread < kChunk) {
@@ -319,27 +327,25 @@ __device__ __forceinline__ void prepare_chunk(const Params& p, const Place& plac
 
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
-    if (!kTiled && block > warp) continue;
-    uint32_t solve[4];
-    const int row = 16 * warp + g;
+    uint32_t solve[4] = {};
+    if (block <= warp) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int column = 16 * block + 8 * half + 2 * t;
-      const float2 beta = *reinterpret_cast<const float2*>(strength + column);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int i = row + 8 * r;
-        const float2 x = *reinterpret_cast<const float2*>(inverse + i * kPitch + column);
-        solve[half + 2 * r] = pack_bf16(i > column ? x.x * beta.x : 0.0f,
-                                        i > column + 1 ? x.y * beta.y : 0.0f);
+      for (int i = 0; i < 4; ++i) {
+        const int row = g + 8 * (i % 2);
+        const int column = 8 * (i / 2) + 2 * t;
+        const float2 beta = *reinterpret_cast<const float2*>(strength + 16 * block + column);
+        const float2 x = *reinterpret_cast<const float2*>(
+            inverse + (16 * warp + row) * kPitch + 16 * block + column);
+        const bool below = block < warp;
+        solve[i] = pack_bf16(below || row > column ? x.x * beta.x : 0.0f,
+                             below || row > column + 1 ? x.y * beta.y : 0.0f);
       }
     }
     if constexpr (kTiled) {
-      const uint32_t ordered[4] = {solve[0], solve[2], solve[1], solve[3]};
-      store_matrices(k_tile + swizzled(16 * warp + block_row, 2 * block + block_piece), ordered);
-    } else {
+      store_matrices(k_tile + swizzled(16 * warp + block_row, 2 * block + block_piece), solve);
+    } else if (block <= warp) {
       record.solve[block_at(warp, block)][lane] =
-          make_uint4(solve[0], solve[1], solve[2], solve[3]);
+          make_uint4(solve[0], solve[2], solve[1], solve[3]);
     }
   }
   if constexpr (kTiled) {
