@@ -8,6 +8,7 @@
 #include "chain.cuh"
 #include "fused.cuh"
 #include "prepare.cuh"
+#include "tiles.cuh"
 #include "wide.cuh"
 
 namespace gdn {
@@ -132,15 +133,9 @@ using RecordOf = std::conditional_t<kIsWide<S>, TileRecord, Record>;
 /// Launches both kernels, or the one that is both.
 template <class S>
 void launch(const Params& p, int processors) {
+  const unsigned slots = slots_of(p.tokens, p.sequences) * kHeads;
   const int tasks = p.sequences * kHeads * S::kSplits;
   const int blocks = std::min(tasks, processors * S::kBlocks);
-  bool prepared = false;
-  if constexpr (kIsWide<S>) prepared = S::kFused;
-  if (!prepared) {
-    using R = RecordOf<S>;
-    warps::run_grid(slots_of(p.tokens, p.sequences) * kHeads, kPrepareThreads,
-                    [&] { prepare<R>(p); });
-  }
   if constexpr (kIsWide<S>) {
     const auto map = [&](const __nv_bfloat16* data, int heads) {
       return TensorMap{reinterpret_cast<const char*>(data), p.tokens, heads * kWidth};
@@ -150,9 +145,11 @@ void launch(const Params& p, int processors) {
       warps::run_grid(std::max(1, processors - tasks) + tasks, S::kThreads,
                       [&] { fused<S>(p, maps); });
     } else {
+      warps::run_grid(slots, kPrepareThreads, [&] { prepare_tiles(p, maps); });
       warps::run_grid(blocks, S::kThreads, [&] { wide_chain<S>(p, maps); });
     }
   } else {
+    warps::run_grid(slots, kPrepareThreads, [&] { prepare(p); });
     warps::run_grid(blocks, S::kThreads, [&] { chain<S>(p); });
   }
 }

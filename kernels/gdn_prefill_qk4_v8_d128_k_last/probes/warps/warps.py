@@ -19,7 +19,7 @@ from kopt_harness.schema import StrictBound
 HERE = Path(__file__).resolve().parent
 DEFINITION = HERE.parents[1]
 SOURCES = DEFINITION / "solutions" / "cuda-chunked" / "solution" / "cuda"
-HEADERS = ("problem.cuh", "shapes.cuh", "schedule.cuh", "chain.cuh", "wide.cuh", "fused.cuh", "prepare.cuh")
+HEADERS = ("problem.cuh", "shapes.cuh", "schedule.cuh", "chain.cuh", "wide.cuh", "tiles.cuh", "fused.cuh", "prepare.cuh")
 TENSORS = ("q", "k", "v", "state", "A_log", "a", "dt_bias", "b", "cu_seqlens")
 BOUNDS = {"output": 0.016, "new_state": 0.02}
 HEADS, HEAD_SIZE = 8, 128

@@ -65,6 +65,7 @@ struct GroupProduct {
   uint32_t a[4];
   uint64_t b;
   int add;
+  uint64_t shared_a;  // in place of `a` unless 0
 };
 inline std::map<unsigned, std::deque<std::vector<GroupProduct>>> products;
 inline std::map<unsigned, std::vector<GroupProduct>> open_products;
@@ -88,6 +89,12 @@ inline void multiply_now(GroupProduct& product) {
       }
     }
     const auto& first = *static_cast<GroupProduct*>(lanes[0]);
+    if (first.shared_a != 0) {
+      const int above = warps::thread() / 32 % 4 * 16;
+      for (int row = 0; row < 16; ++row) {
+        for (int k = 0; k < 16; ++k) a[row][k] = element(first.shared_a, k, above + row);
+      }
+    }
     for (int n = 0; n < first.columns; ++n) {
       float b[16];
       for (int k = 0; k < 16; ++k) b[k] = element(first.b, k, n);
@@ -116,11 +123,15 @@ template <int kAll>
 void results_ready(float (&)[kAll]) {}
 
 inline void multiply_64(float (&c)[32], const uint32_t (&a)[4], uint64_t b, int add) {
-  open_products[warps::thread()].push_back({c, 64, {a[0], a[1], a[2], a[3]}, b, add});
+  open_products[warps::thread()].push_back({c, 64, {a[0], a[1], a[2], a[3]}, b, add, 0});
 }
 
 inline void multiply_128(float (&c)[64], const uint32_t (&a)[4], uint64_t b, int add) {
-  open_products[warps::thread()].push_back({c, 128, {a[0], a[1], a[2], a[3]}, b, add});
+  open_products[warps::thread()].push_back({c, 128, {a[0], a[1], a[2], a[3]}, b, add, 0});
+}
+
+inline void multiply_shared_128(float (&c)[64], uint64_t a, uint64_t b, int add) {
+  open_products[warps::thread()].push_back({c, 128, {}, b, add, a});
 }
 
 struct MatrixStore {

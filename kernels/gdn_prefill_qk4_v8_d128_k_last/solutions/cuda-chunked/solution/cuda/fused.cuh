@@ -6,7 +6,7 @@
 // nobody, and so free the multiprocessors if not all of the grid fits.
 #pragma once
 
-#include "prepare.cuh"
+#include "tiles.cuh"
 #include "wide.cuh"
 
 namespace gdn {
@@ -50,9 +50,15 @@ struct ChunkOrder {
 };
 
 /// Four warps that prepare every `stride`-th chunk and head.
-__device__ __forceinline__ void run_team(const Params& p, Workbench<TileRecord>& bench, int first,
-                                         int stride, int thread, int barrier) {
+__device__ __forceinline__ void run_team(const Params& p, const Maps& maps, char* bench, int first,
+                                         int stride, int thread, int meeting) {
+  if (thread == 0) {
+    barrier_init(shared_address(bench) + Workbench::kBarrier, 1);
+    barriers_visible();
+  }
+  warps_meet(meeting, kPrepareThreads);
   ChunkOrder order(p);
+  uint32_t parity = 0;
   for (int index = first;; index += stride) {
     const int sequence = order.find(index / kHeads);
     if (sequence < 0) break;
@@ -69,12 +75,13 @@ __device__ __forceinline__ void run_team(const Params& p, Workbench<TileRecord>&
     const Place place{begin + order.chunk * kChunk, rest < kChunk ? rest : kChunk};
     const int64_t slot = slot_of(begin, sequence) + order.chunk;
     const int head = index % kHeads;
-    prepare_chunk<TileRecord>(p, place, slot, head, bench, thread, barrier);
+    prepare_tiles_of(p, maps, place, slot, head, bench, parity, thread, meeting);
+    parity ^= 1;
     if (thread == 0) {
       stores_wait();
       flag_raise(p.flags + slot * kHeads + head, 2);
     }
-    warps_meet(barrier, kPrepareThreads);
+    warps_meet(meeting, kPrepareThreads);
   }
 }
 
@@ -82,13 +89,13 @@ template <class W>
 __global__ void __launch_bounds__(W::kThreads, 1)
     fused(const __grid_constant__ Params p, const __grid_constant__ Maps maps) {
   static_assert(W::kFused && W::kThreads == kPrepareTeams * kPrepareThreads && W::kSplits == 2);
-  static_assert(kPrepareTeams * static_cast<int>(sizeof(Workbench<TileRecord>)) < W::kSharedBytes);
+  static_assert(kPrepareTeams * Workbench::kBytes + 1024 <= W::kSharedBytes);
   extern __shared__ __align__(128) char shared[];
   const int teams = static_cast<int>(gridDim.x) - p.sequences * kHeads * W::kSplits;
   if (static_cast<int>(blockIdx.x) < teams) {
     const int team = threadIdx.x / kPrepareThreads;
-    auto* benches = reinterpret_cast<Workbench<TileRecord>*>(shared);
-    run_team(p, benches[team], blockIdx.x + team * teams, kPrepareTeams * teams,
+    char* bench = shared + (-shared_address(shared) & 1023u) + team * Workbench::kBytes;
+    run_team(p, maps, bench, blockIdx.x + team * teams, kPrepareTeams * teams,
              threadIdx.x % kPrepareThreads, 1 + team);
   } else {
     run_wide<W>(p, maps, shared, teams);

@@ -6,6 +6,7 @@
 #include "chain.cuh"
 #include "fused.cuh"
 #include "prepare.cuh"
+#include "tiles.cuh"
 #include "wide.cuh"
 
 namespace gdn {
@@ -27,12 +28,18 @@ cudaError_t allow_shared_memory(int bytes) {
   return status;
 }
 
-template <class R>
 cudaError_t launch_prepare(const Params& params, cudaStream_t stream) {
-  const cudaError_t allowed = allow_shared_memory<prepare<R>>(sizeof(Workbench<R>));
+  const auto blocks = static_cast<unsigned>(slots_of(params.tokens, params.sequences) * kHeads);
+  prepare<<<blocks, kPrepareThreads, 0, stream>>>(params);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_prepare_tiles(const Params& params, const Maps& maps, cudaStream_t stream) {
+  constexpr int kBytes = Workbench::kBytes + 1024;
+  const cudaError_t allowed = allow_shared_memory<prepare_tiles>(kBytes);
   if (allowed != cudaSuccess) return allowed;
   const auto blocks = static_cast<unsigned>(slots_of(params.tokens, params.sequences) * kHeads);
-  prepare<R><<<blocks, kPrepareThreads, sizeof(Workbench<R>), stream>>>(params);
+  prepare_tiles<<<blocks, kPrepareThreads, kBytes, stream>>>(params, maps);
   return cudaGetLastError();
 }
 

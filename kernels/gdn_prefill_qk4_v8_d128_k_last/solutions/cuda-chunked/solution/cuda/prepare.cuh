@@ -1,12 +1,9 @@
 // First kernel: what chunks need of their own q, k and gates. No chunk waits for another.
 #pragma once
 
-#include <type_traits>
-
 #include "problem.cuh"
 #include "ptx.cuh"
 #include "tunables.h"
-#include "wgmma.cuh"
 
 namespace gdn {
 
@@ -35,18 +32,6 @@ __device__ __forceinline__ Gates gates_of(const Params& p, int64_t token, int he
 struct Place {
   int64_t first;  // token
   int count;      // tokens; at most 0 where the slot is not used
-};
-
-/// Shared memory of the four warps that work on one chunk and value head.
-template <class R>
-struct Workbench {
-  static constexpr int kTiles = std::is_same_v<R, TileRecord> ? 2 : 0;
-  // Rows of k, later L, later T as a tile; rows of q, later T.
-  char tiles[2][kTileBytes];
-  char attend[kTiles * TileRecord::kMatrixBytes + 16];  // the factor of u in o as tiles
-  float total[kChunk];     // sums of log2-decays
-  float strength[kChunk];  // beta
-  Place found;
 };
 
 /// Searches with all threads of a block.
@@ -146,23 +131,27 @@ __device__ __forceinline__ void invert_below(const float* lower, float* inverse,
   }
 }
 
-/// Gates, T = (I + tril(beta D k k^T, -1))^-1 and q k^T of one chunk and value head, by four warps
-/// that meet at `barrier`. The last writes are under way still where `thread` is 0.
-template <class R>
-__device__ __forceinline__ void prepare_chunk(const Params& p, const Place& place, int64_t slot,
-                                              int head, Workbench<R>& bench, int thread,
-                                              int barrier) {
-  constexpr bool kTiled = std::is_same_v<R, TileRecord>;
-  const int lane = thread % 32;
-  const int warp = uniform(thread / 32);
-  float* total = bench.total;
-  float* strength = bench.strength;
-  const uint32_t attend_tiles = shared_address(bench.attend);
-  const auto meet = [&] { warps_meet(barrier, kPrepareThreads); };
+/// One chunk and value head a block: gates, T = (I + tril(beta D k k^T, -1))^-1, and q k^T.
+__global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
+    prepare(const __grid_constant__ Params p) {
+  // Rows of k, later L; rows of q, later T.
+  __shared__ __align__(128) char tiles[2][kTileBytes];
+  __shared__ float total[kChunk];     // sums of log2-decays
+  __shared__ float strength[kChunk];  // beta
+  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+  const int head = blockIdx.x % kHeads;
+  const int64_t slot = blockIdx.x / kHeads;
+  release_next_kernel();
+
+  __shared__ Place found;
+  const Place place = place_of(p, slot, found);
+  if (place.count <= 0) return;
   const int key_head = head / (kHeads / kKeyHeads);
-  const uint32_t k_tile = shared_address(bench.tiles[0]);
-  const uint32_t q_tile = shared_address(bench.tiles[1]);
+  const uint32_t k_tile = shared_address(tiles[0]);
+  const uint32_t q_tile = shared_address(tiles[1]);
   {
+    const int thread = threadIdx.x;
     const int64_t source =
         ((place.first + thread / 16) * kKeyHeads + key_head) * kWidth + thread % 16 * 8;
     const __nv_bfloat16* k = p.k + source;
@@ -178,10 +167,10 @@ __device__ __forceinline__ void prepare_chunk(const Params& p, const Place& plac
   }
 
   float sum = 0.0f;
-  if (thread < kChunk) {
+  if (threadIdx.x < kChunk) {
     Gates gates{0.0f, 0.0f};  // a token beyond the end neither decays nor writes
-    if (thread < place.count) {
-      gates = gates_of(p, place.first + thread, head);
+    if (static_cast<int>(threadIdx.x) < place.count) {
+      gates = gates_of(p, place.first + threadIdx.x, head);
     }
     sum = gates.log2_decay;
 #pragma unroll
@@ -189,14 +178,14 @@ __device__ __forceinline__ void prepare_chunk(const Params& p, const Place& plac
       const float other = __shfl_up_sync(0xffffffffu, sum, step);
       if (lane >= step) sum += other;
     }
-    total[thread] = sum;
-    strength[thread] = gates.strength;
+    total[threadIdx.x] = sum;
+    strength[threadIdx.x] = gates.strength;
   }
   copy_async_wait_all();
-  meet();
+  __syncthreads();
   const float first_half = total[31];
-  meet();
-  if (warp == 1) total[thread] = sum + first_half;
+  __syncthreads();
+  if (warp == 1) total[threadIdx.x] = sum + first_half;
 
   // 16 rows of k k^T and 16 rows of q k^T, in 16 x 16 blocks up to the diagonal: five in all.
   const int k_block = 3 - warp;
@@ -233,142 +222,96 @@ __device__ __forceinline__ void prepare_chunk(const Params& p, const Place& plac
       if (n / 2 <= q_block) mma_bf16(qk[n], now[5][0], now[5][1], now[5][2], now[5][3], b0, b1);
     }
   }
-  meet();  // rows are read, and `total` is complete
+  __syncthreads();  // rows are read, and `total` is complete
 
   const int g = lane / 4;
   const int t = lane % 4;
-  float* lower = reinterpret_cast<float*>(bench.tiles[0]);
-  float* inverse = reinterpret_cast<float*>(bench.tiles[1]);
-  R& record = reinterpret_cast<R*>(p.workspace)[slot * kHeads + head];
-  // Of a lane's row of 16 bytes in a block of 16 x 16, as accumulators lie.
-  const int block_row = lane % 8 + lane / 8 % 2 * 8;
-  const int block_piece = lane / 16;
-  // 16 x 16 of a product times the decays from column to row; zero above the diagonal, and on it
-  // where `strict`.
-  const auto decayed = [&](float (&x)[2][4], const float (&product)[8][4], int row_block, int block,
-                           bool strict) {
-    const float* own = total + 16 * row_block + g;
+  float* lower = reinterpret_cast<float*>(tiles[0]);
+  float* inverse = reinterpret_cast<float*>(tiles[1]);
+  Record& record = reinterpret_cast<Record*>(p.workspace)[slot * kHeads + head];
+#pragma unroll
+  for (int block = 0; block < 4; ++block) {
+    if (block > q_block) continue;
+    uint32_t attend[4];
+    uint32_t rest[4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int n = 2 * block + half;
-      const float2 other = *reinterpret_cast<const float2*>(total + 8 * n + 2 * t);
+      const int column = 8 * n + 2 * t;
+      const float2 column_total = *reinterpret_cast<const float2*>(total + column);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        x[half][2 * r] = exp2_short(own[8 * r] - other.x) * product[n][2 * r];
-        x[half][2 * r + 1] = exp2_short(own[8 * r] - other.y) * product[n][2 * r + 1];
+        const int i = 16 * q_block + g + 8 * r;
+        const float own = total[i];
+        // Above the diagonal the exponent can be positive, and the factor is not used.
+        const float x0 = i >= column ? exp2_short(own - column_total.x) * qk[n][2 * r] : 0.0f;
+        const float x1 = i > column ? exp2_short(own - column_total.y) * qk[n][2 * r + 1] : 0.0f;
+        const uint32_t rounded = pack_bf16(p.scale * x0, p.scale * x1);
+        attend[2 * half + r] = rounded;
+        rest[2 * half + r] = pack_bf16(fmaf(p.scale, x0, -low_bf16(rounded)),
+                                       fmaf(p.scale, x1, -high_bf16(rounded)));
       }
     }
-    if (block < row_block) return;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      // Above the diagonal the exponent can be positive.
-      const int over = 8 * (i / 4) + 2 * t + i % 2 - (g + 8 * (i / 2 % 2));
-      if (over > 0 || (strict && over == 0)) x[i / 4][i % 4] = 0.0f;
-    }
-  };
-#pragma unroll
-  for (int block = 0; block < 4; ++block) {
-    uint32_t attend[4] = {};
-    uint32_t rest[4] = {};
-    if (block <= q_block) {
-      float x[2][4];
-      decayed(x, qk, q_block, block, false);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float x0 = x[i / 2][i % 2 * 2];
-        const float x1 = x[i / 2][i % 2 * 2 + 1];
-        attend[i] = pack_bf16(p.scale * x0, p.scale * x1);
-        rest[i] = pack_bf16(fmaf(p.scale, x0, -low_bf16(attend[i])),
-                            fmaf(p.scale, x1, -high_bf16(attend[i])));
-      }
-    }
-    if constexpr (kTiled) {
-      const int at = swizzled(16 * q_block + block_row, 2 * block + block_piece);
-      store_matrices(attend_tiles + at, attend);
-      store_matrices(attend_tiles + TileRecord::kMatrixBytes + at, rest);
-    } else if (block <= q_block) {
-      const int at = block_at(q_block, block);
-      record.attend[0][at][lane] = make_uint4(attend[0], attend[1], attend[2], attend[3]);
-      record.attend[1][at][lane] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
-    }
+    const int at = block_at(q_block, block);
+    record.attend[0][at][lane] = make_uint4(attend[0], attend[1], attend[2], attend[3]);
+    record.attend[1][at][lane] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
   }
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
     if (block > k_block) continue;
-    float x[2][4];
-    decayed(x, kk, k_block, block, true);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = 16 * k_block + g + 8 * (i % 2);
-      const float beta = strength[row];
-      *reinterpret_cast<float2*>(lower + row * kPitch + 16 * block + 8 * (i / 2) + 2 * t) =
-          make_float2(beta * x[i / 2][i % 2 * 2], beta * x[i / 2][i % 2 * 2 + 1]);
+    for (int half = 0; half < 2; ++half) {
+      const int n = 2 * block + half;
+      const int column = 8 * n + 2 * t;
+      const float2 column_total = *reinterpret_cast<const float2*>(total + column);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int i = 16 * k_block + g + 8 * r;
+        const float own = total[i];
+        const float beta = strength[i];
+        const float decay0 = exp2_short(own - column_total.x);
+        const float decay1 = exp2_short(own - column_total.y);
+        const float l0 = i > column ? beta * decay0 * kk[n][2 * r] : 0.0f;
+        const float l1 = i > column + 1 ? beta * decay1 * kk[n][2 * r + 1] : 0.0f;
+        *reinterpret_cast<float2*>(lower + i * kPitch + column) = make_float2(l0, l1);
+      }
     }
   }
-  if (thread < kChunk) {
-    const float own = total[thread];
-    record.decay[thread] = exp2_short(own);
-    record.strength[thread] = strength[thread];
-    record.left[thread] = exp2_short(total[kChunk - 1] - own);
+  if (threadIdx.x < kChunk) {
+    const float own = total[threadIdx.x];
+    record.decay[threadIdx.x] = exp2_short(own);
+    record.strength[threadIdx.x] = strength[threadIdx.x];
+    record.left[threadIdx.x] = exp2_short(total[kChunk - 1] - own);
   }
   __syncwarp();
   invert_diagonal(lower, inverse, k_block, lane);
-  if constexpr (kTiled) order_before_async();
-  meet();
-  if constexpr (kTiled) {
-    if (thread == 0) store_bulk(record.attend, attend_tiles, sizeof(record.attend));
-  }
+  __syncthreads();
   const int pair = warp / 2;
   const int side = warp % 2;
   invert_below<16, 1>(lower, inverse, 32 * pair + 16, 32 * pair + 16, 32 * pair + 8 * side, g, t);
-  meet();
+  __syncthreads();
   invert_below<32, 2>(lower, inverse, 32, 32 + 16 * pair, 16 * side, g, t);
-  meet();
+  __syncthreads();
 
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
-    uint32_t solve[4] = {};
-    if (block <= warp) {
+    if (block > warp) continue;
+    uint32_t solve[4];
+    const int row = 16 * warp + g;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = g + 8 * (i % 2);
-        const int column = 8 * (i / 2) + 2 * t;
-        const float2 beta = *reinterpret_cast<const float2*>(strength + 16 * block + column);
-        const float2 x = *reinterpret_cast<const float2*>(
-            inverse + (16 * warp + row) * kPitch + 16 * block + column);
-        const bool below = block < warp;
-        solve[i] = pack_bf16(below || row > column ? x.x * beta.x : 0.0f,
-                             below || row > column + 1 ? x.y * beta.y : 0.0f);
+    for (int half = 0; half < 2; ++half) {
+      const int column = 16 * block + 8 * half + 2 * t;
+      const float2 beta = *reinterpret_cast<const float2*>(strength + column);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int i = row + 8 * r;
+        const float2 x = *reinterpret_cast<const float2*>(inverse + i * kPitch + column);
+        solve[half + 2 * r] = pack_bf16(i > column ? x.x * beta.x : 0.0f,
+                                        i > column + 1 ? x.y * beta.y : 0.0f);
       }
     }
-    if constexpr (kTiled) {
-      store_matrices(k_tile + swizzled(16 * warp + block_row, 2 * block + block_piece), solve);
-    } else if (block <= warp) {
-      record.solve[block_at(warp, block)][lane] =
-          make_uint4(solve[0], solve[2], solve[1], solve[3]);
-    }
+    record.solve[block_at(warp, block)][lane] = make_uint4(solve[0], solve[1], solve[2], solve[3]);
   }
-  if constexpr (kTiled) {
-    order_before_async();
-    meet();
-    if (thread == 0) {
-      store_bulk(record.solve, k_tile, sizeof(record.solve));
-    }
-  }
-}
-
-/// One chunk and value head a block.
-template <class R>
-__global__ void __launch_bounds__(kPrepareThreads, KOPT_PREPARE_BLOCKS)
-    prepare(const __grid_constant__ Params p) {
-  extern __shared__ __align__(128) char shared[];
-  auto& bench = *reinterpret_cast<Workbench<R>*>(shared);
-  const int64_t slot = blockIdx.x / kHeads;
-  release_next_kernel();
-  const Place place = place_of(p, slot, bench.found);
-  if (place.count <= 0) return;
-  prepare_chunk<R>(p, place, slot, blockIdx.x % kHeads, bench, threadIdx.x, 1);
-  if (std::is_same_v<R, TileRecord> && threadIdx.x == 0) stores_wait();
 }
 
 }  // namespace gdn

@@ -113,6 +113,29 @@ __device__ __forceinline__ void multiply_128(float (&c)[64], const uint32_t (&a)
 }
 
 
+/// c (64 x 128) = a b, plus itself if `add`; both factors are rows_at.
+__device__ __forceinline__ void multiply_shared_128(float (&c)[64], uint64_t a, uint64_t b,
+                                                    int add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
+      "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "
+      "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, "
+      "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, add, 1, 1, 0, 0;\n}\n"
+      : KOPT_EIGHT(c, 0),
+        KOPT_EIGHT(c, 8),
+        KOPT_EIGHT(c, 16),
+        KOPT_EIGHT(c, 24),
+        KOPT_EIGHT(c, 32),
+        KOPT_EIGHT(c, 40),
+        KOPT_EIGHT(c, 48),
+        KOPT_EIGHT(c, 56)
+      : "l"(a), "l"(b), "r"(add)
+      : "memory");
+}
+
 #undef KOPT_EIGHT
 
 /// Four 8 x 8 matrices in the order of accumulators; lane i gives the address of row i % 8 of

@@ -5,6 +5,7 @@
 #include "ptx.cuh"
 #include "schedule.cuh"
 #include "shapes.cuh"
+#include "tiles.cuh"
 #include "wgmma.cuh"
 
 namespace gdn {
@@ -33,11 +34,6 @@ struct Wide {
   static constexpr int kBarriers = kStages * kStageBytes;
   static constexpr int kSharedBytes = kBarriers + kStages * 16 + 1024;  // and to align it
   static_assert(kSharedBytes + 2048 <= 232448);
-};
-
-/// q, k and v as matrices of tokens.
-struct Maps {
-  TensorMap q, k, v;
 };
 
 /// Shared memory of a block as addresses.
