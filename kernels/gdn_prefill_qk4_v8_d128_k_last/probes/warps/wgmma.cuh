@@ -8,6 +8,8 @@
 
 #include "ptx.cuh"
 
+#define GDN_WARPGROUPS 1
+
 namespace gdn {
 
 struct TensorMap {

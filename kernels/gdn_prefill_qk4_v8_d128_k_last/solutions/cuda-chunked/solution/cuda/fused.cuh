@@ -90,6 +90,7 @@ __global__ void __launch_bounds__(W::kThreads, 1)
     fused(const __grid_constant__ Params p, const __grid_constant__ Maps maps) {
   static_assert(W::kFused && W::kThreads == kPrepareTeams * kPrepareThreads && W::kSplits == 2);
   static_assert(kPrepareTeams * Workbench::kBytes + 1024 <= W::kSharedBytes);
+#if GDN_WARPGROUPS
   extern __shared__ __align__(128) char shared[];
   const int teams = static_cast<int>(gridDim.x) - p.sequences * kHeads * W::kSplits;
   if (static_cast<int>(blockIdx.x) < teams) {
@@ -100,6 +101,7 @@ __global__ void __launch_bounds__(W::kThreads, 1)
   } else {
     run_wide<W>(p, maps, shared, teams);
   }
+#endif
 }
 
 }  // namespace gdn

@@ -31,9 +31,7 @@
 #include <mutex>
 #include <utility>
 
-#include "tunables.h"
-
-#include "launch.cuh"
+#include "chunked.cuh"
 
 namespace gdn {
 namespace {
@@ -73,7 +71,8 @@ float* f32_of(const TensorView& tensor, const char* name, std::initializer_list<
   return data_of<float>(tensor, name, shape, kDLFloat, 32);
 }
 
-/// Scratch memory of a stream: what a call writes there, only the same call reads.
+/// Scratch memory of a stream: what a call writes there, only the same call reads. Its flags are 0
+/// between calls.
 char* workspace_of(int device, cudaStream_t stream, size_t bytes) {
   struct Block {
     void* data = nullptr;
@@ -87,38 +86,21 @@ char* workspace_of(int device, cudaStream_t stream, size_t bytes) {
     if (block.data != nullptr) check_cuda(cudaFree(block.data), "cudaFree of the workspace");
     block = {};
     check_cuda(cudaMalloc(&block.data, bytes), "cudaMalloc of the workspace");
+    check_cuda(cudaMemsetAsync(block.data, 0, kFlags * 4, stream), "cudaMemset of the workspace");
     block.bytes = bytes;
   }
   return static_cast<char*>(block.data);
 }
 
-int processors_of(int device) {
+const Device& device_of(int index) {
   static std::mutex mutex;
-  static std::map<int, int> counts;
+  static std::map<int, Device> devices;
   const std::lock_guard<std::mutex> lock(mutex);
-  int& count = counts[device];
-  if (count == 0) {
-    check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-               "number of multiprocessors");
-  }
-  return count;
-}
-
-cudaError_t launch(const Params& params, int processors, cudaStream_t stream) {
-  const cudaError_t prepared = launch_prepare(params, stream);
-  if (prepared != cudaSuccess) return prepared;
-  if (params.sequences <= KOPT_SPLIT8_UP_TO) {
-    return launch_chain<Shape<16, 1, 3, false, 1, KOPT_PARTS>>(params, processors, stream);
-  }
-  if (params.sequences <= KOPT_SPLIT4_UP_TO) {
-    return launch_chain<Shape<32, 1, 3, false, 1>>(params, processors, stream);
-  }
-#if KOPT_SOLO_FROM < (1 << 16)
-  if (params.sequences >= KOPT_SOLO_FROM) {
-    return launch_chain<Shape<128, 1, 2, true, 1>>(params, processors, stream);
-  }
-#endif
-  return launch_chain<Shape<64, KOPT_TILES, 2, false, 1>>(params, processors, stream);
+  const auto found = devices.find(index);
+  if (found != devices.end()) return found->second;
+  Device device;
+  check_cuda(describe(device, index), "attributes of the device");
+  return devices.emplace(index, device).first->second;
 }
 
 void run(TensorView q, TensorView k, TensorView v, Optional<TensorView> state, TensorView A_log,
@@ -150,9 +132,9 @@ void run(TensorView q, TensorView k, TensorView v, Optional<TensorView> state, T
   const DLDevice device = q.device();
   const auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
-  const size_t bytes = static_cast<size_t>(slots_of(T, N)) * kHeads * sizeof(Record);
-  params.workspace = workspace_of(device.device_id, stream, bytes);
-  check_cuda(launch(params, processors_of(device.device_id), stream), "launch");
+  char* scratch =
+      workspace_of(device.device_id, stream, static_cast<size_t>(scratch_bytes(T, N)));
+  check_cuda(launch_chunked(params, scratch, device_of(device.device_id), stream), "launch");
 }
 
 }  // namespace

@@ -195,6 +195,7 @@ __device__ __forceinline__ void prepare_tiles_of(const Params& p, const Maps& ma
 /// One chunk and value head a block.
 __global__ void __launch_bounds__(kPrepareThreads, 4)
     prepare_tiles(const __grid_constant__ Params p, const __grid_constant__ Maps maps) {
+#if GDN_WARPGROUPS
   extern __shared__ __align__(128) char shared[];
   char* bench = shared + (-shared_address(shared) & 1023u);
   const int64_t slot = blockIdx.x / kHeads;
@@ -207,6 +208,7 @@ __global__ void __launch_bounds__(kPrepareThreads, 4)
   if (place.count <= 0) return;
   prepare_tiles_of(p, maps, place, slot, blockIdx.x % kHeads, bench, 0, threadIdx.x, 1);
   if (threadIdx.x == 0) stores_wait();
+#endif
 }
 
 }  // namespace gdn

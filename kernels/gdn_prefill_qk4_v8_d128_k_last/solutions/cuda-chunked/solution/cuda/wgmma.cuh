@@ -7,6 +7,14 @@
 
 #include "ptx.cuh"
 
+// Set where the compiler knows these instructions; the bodies of kernels that use them are left out
+// elsewhere, and the host does not launch them there.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
+#define GDN_WARPGROUPS 1
+#else
+#define GDN_WARPGROUPS 0
+#endif
+
 namespace gdn {
 
 using TensorMap = CUtensorMap;

@@ -378,8 +378,10 @@ __device__ __forceinline__ void run_wide(const Params& p, const Maps& maps, cons
 template <class W>
 __global__ void __launch_bounds__(W::kThreads, 1)
     wide_chain(const __grid_constant__ Params p, const __grid_constant__ Maps maps) {
+#if GDN_WARPGROUPS
   extern __shared__ __align__(128) char shared[];
   run_wide<W>(p, maps, shared, 0);
+#endif
 }
 
 }  // namespace gdn
