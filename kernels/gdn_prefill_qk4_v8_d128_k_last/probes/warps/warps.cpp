@@ -137,10 +137,14 @@ void launch(const Params& p, int processors) {
   const int tasks = p.sequences * kHeads * S::kSplits;
   const int blocks = std::min(tasks, processors * S::kBlocks);
   if constexpr (kIsWide<S>) {
-    const auto map = [&](const __nv_bfloat16* data, int heads) {
-      return TensorMap{reinterpret_cast<const char*>(data), p.tokens, heads * kWidth};
+    const auto map = [&](const void* data, int rows, int columns, int bytes) {
+      return TensorMap{static_cast<char*>(const_cast<void*>(data)), rows, columns, bytes};
     };
-    const Maps maps{map(p.q, kKeyHeads), map(p.k, kKeyHeads), map(p.v, kHeads)};
+    const int states = p.sequences * kHeads * kWidth;
+    const Maps maps{map(p.q, p.tokens, kKeyHeads * kWidth, 2),
+                    map(p.k, p.tokens, kKeyHeads * kWidth, 2),
+                    map(p.v, p.tokens, kHeads * kWidth, 2), map(p.state, states, kWidth, 4),
+                    map(p.new_state, states, kWidth, 4)};
     if constexpr (S::kFused) {
       warps::run_grid(std::max(1, processors - tasks) + tasks, S::kThreads,
                       [&] { fused<S>(p, maps); });

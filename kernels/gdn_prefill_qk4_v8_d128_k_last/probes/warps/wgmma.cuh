@@ -13,9 +13,10 @@
 namespace gdn {
 
 struct TensorMap {
-  const char* data;
+  char* data;
   int rows;
   int columns;
+  int bytes;  // of an element
 };
 
 constexpr int kAtomBytes = 8 * 128;
@@ -188,21 +189,37 @@ inline void copy_bulk(uint32_t target, const void* source, uint32_t bytes, uint3
   barrier_report(barrier, bytes);
 }
 
-inline void copy_box(uint32_t target, const TensorMap& map, int column, int row,
-                     uint32_t barrier) {
+/// For each 16 bytes of 64 rows of 128 bytes: there in shared memory, and there in the tensor, or
+/// null beyond its end.
+template <class F>
+void for_box(uint32_t box, const TensorMap& map, int column, int row, const F& copy) {
+  if (box % 1024 != 0) fail("misaligned box");
   for (int i = 0; i < 64; ++i) {
     for (int piece = 0; piece < 8; ++piece) {
-      uint32_t address = target + i * 128 + piece * 16;
+      uint32_t address = box + i * 128 + piece * 16;
       address ^= address >> 3 & 0x70;
-      if (row + i < map.rows) {
-        const size_t element = static_cast<size_t>(row + i) * map.columns + column + piece * 8;
-        memcpy(at(address, 16), map.data + 2 * element, 16);
-      } else {
-        memset(at(address, 16), 0, 16);
-      }
+      const size_t first = (static_cast<size_t>(row + i) * map.columns + column) * map.bytes;
+      copy(at(address, 16), row + i < map.rows ? map.data + first + piece * 16 : nullptr);
     }
   }
+}
+
+inline void copy_box(uint32_t target, const TensorMap& map, int column, int row,
+                     uint32_t barrier) {
+  for_box(target, map, column, row, [](char* shared, const char* global) {
+    if (global == nullptr) {
+      memset(shared, 0, 16);
+    } else {
+      memcpy(shared, global, 16);
+    }
+  });
   barrier_report(barrier, 64 * 128);
+}
+
+inline void store_box(const TensorMap& map, int column, int row, uint32_t source) {
+  for_box(source, map, column, row, [](const char* shared, char* global) {
+    if (global != nullptr) memcpy(global, shared, 16);
+  });
 }
 
 inline void store_bulk(void* target, uint32_t source, uint32_t bytes) {
@@ -210,6 +227,12 @@ inline void store_bulk(void* target, uint32_t source, uint32_t bytes) {
   memcpy(target, at(source, 16), bytes);
 }
 inline void stores_wait() {}
+inline void stores_read() {}
+
+inline void store_shared_pair(uint32_t address, float x, float y) {
+  const float pair[2] = {x, y};
+  memcpy(at(address, 8), pair, 8);
+}
 
 inline void flag_raise(unsigned* flag, unsigned readers) {
   if (*flag != 0) fail("a flag is up already");

@@ -88,31 +88,42 @@ cudaError_t find_encoder(EncodeTensorMap& encode) {
   return cudaSuccess;
 }
 
-/// Maps tokens x columns for copies of 64 x 64.
-cudaError_t map_rows(TensorMap& map, const __nv_bfloat16* data, int tokens, int columns) {
+/// Maps rows x columns for copies of 64 rows and 128 bytes.
+cudaError_t map_rows(TensorMap& map, CUtensorMapDataType type, int bytes, const void* data,
+                     int64_t rows, int columns) {
   EncodeTensorMap encode;
   const cudaError_t found = find_encoder(encode);
   if (found != cudaSuccess) return found;
-  const cuuint64_t extents[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(tokens)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(columns) * 2};
-  const cuuint32_t box[2] = {64, kChunk};
+  const cuuint64_t extents[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(columns) * bytes};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(128 / bytes), 64};
   const cuuint32_t steps[2] = {1, 1};
   const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<__nv_bfloat16*>(data), extents,
-             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      encode(&map, type, 2, const_cast<void*>(data), extents, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+/// With at least one token.
 cudaError_t map_tensors(Maps& maps, const Params& params) {
-  cudaError_t status = map_rows(maps.q, params.q, params.tokens, kKeyHeads * kWidth);
+  constexpr auto kBf16 = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  constexpr auto kFloat = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  const int64_t states = static_cast<int64_t>(params.sequences) * kHeads * kWidth;
+  cudaError_t status = map_rows(maps.q, kBf16, 2, params.q, params.tokens, kKeyHeads * kWidth);
   if (status != cudaSuccess) return status;
-  status = map_rows(maps.k, params.k, params.tokens, kKeyHeads * kWidth);
+  status = map_rows(maps.k, kBf16, 2, params.k, params.tokens, kKeyHeads * kWidth);
   if (status != cudaSuccess) return status;
-  return map_rows(maps.v, params.v, params.tokens, kHeads * kWidth);
+  status = map_rows(maps.v, kBf16, 2, params.v, params.tokens, kHeads * kWidth);
+  if (status != cudaSuccess) return status;
+  maps.state = {};
+  if (params.state != nullptr) {
+    status = map_rows(maps.state, kFloat, 4, params.state, states, kWidth);
+    if (status != cudaSuccess) return status;
+  }
+  return map_rows(maps.new_state, kFloat, 4, params.new_state, states, kWidth);
 }
 
-/// With at least one token.
 template <class W>
 cudaError_t launch_wide(const Params& params, const Maps& maps, int processors,
                         cudaStream_t stream) {

@@ -8,9 +8,12 @@
 
 namespace gdn {
 
-/// q, k and v as matrices of tokens.
+/// q, k and v as matrices of tokens, states as matrices of columns of V; copies are of 64 rows and
+/// 128 bytes of each.
 struct Maps {
   TensorMap q, k, v;
+  TensorMap state;  // undefined where there is none
+  TensorMap new_state;
 };
 
 /// Shared memory of the four warps that work on one chunk and value head; a multiple of 1024 bytes.

@@ -188,7 +188,7 @@ __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, u
       : "memory");
 }
 
-/// Copies 64 rows of 64 columns, 128 bytes each, swizzled; zeros beyond the last row.
+/// Copies 64 rows, 128 bytes each, swizzled; zeros beyond the last row.
 __device__ __forceinline__ void copy_box(uint32_t target, const TensorMap& map, int column, int row,
                                          uint32_t barrier) {
   asm volatile(
@@ -206,8 +206,28 @@ __device__ __forceinline__ void store_bulk(void* target, uint32_t source, uint32
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
+/// The same for 64 rows of 128 bytes, swizzled.
+__device__ __forceinline__ void store_box(const TensorMap& map, int column, int row,
+                                          uint32_t source) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+          &map),
+      "r"(column), "r"(row), "r"(source)
+      : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
 __device__ __forceinline__ void stores_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+/// Waits until the stores have read shared memory.
+__device__ __forceinline__ void stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+__device__ __forceinline__ void store_shared_pair(uint32_t address, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
 /// Tells `readers` threads of other blocks that what the thread knows to be written is there.

@@ -31,7 +31,14 @@ struct Wide {
   static constexpr int kNote = kRecord + static_cast<int>(sizeof(TileRecord));
   static constexpr int kStageBytes = (kNote + 16 + 1023) / 1024 * 1024;
   static constexpr int kCopied = kNote;  // bytes of copies a stage
-  static constexpr int kBarriers = kStages * kStageBytes;
+  // The state of a warpgroup, 64 x 128: four times 32 columns. It has a stage of its own on its way
+  // in, and the stage of the last chunk on its way out.
+  static constexpr int kStateBytes = 64 * kWidth * 4;
+  static constexpr int kQuarterBytes = kStateBytes / 4;
+  // Rows of output are put together where v was, or in a place of their own.
+  static constexpr bool kApart = kGroups == 1;
+  static constexpr int kRows = kStages * kStageBytes;
+  static constexpr int kBarriers = kRows + (kApart ? kHalfBytes : 0);
   static constexpr int kSharedBytes = kBarriers + kStages * 16 + 1024;  // and to align it
   static_assert(kSharedBytes + 2048 <= 232448);
 };
@@ -42,6 +49,7 @@ struct WideMemory {
   uint32_t base;
 
   __device__ uint32_t stage(int i) const { return base + i * W::kStageBytes; }
+  __device__ uint32_t rows() const { return base + W::kRows; }
   __device__ uint32_t full(int i) const { return base + W::kBarriers + i * 8; }
   __device__ uint32_t empty(int i) const { return full(W::kStages + i); }
 };
@@ -75,57 +83,56 @@ __device__ __forceinline__ void copy_record(const Params& p, const Task& task, i
             full);
 }
 
+/// Copies the state before a sequence.
+template <class W>
+__device__ __forceinline__ void copy_state(const Maps& maps, const Task& task, uint32_t stage,
+                                           uint32_t full) {
+  const int row = task.lane * kWidth + task.column;
+#pragma unroll
+  for (int i = 0; i < 4 * W::kGroups; ++i) {
+    copy_box(stage + i * W::kQuarterBytes, maps.state, i % 4 * 32, row + i / 4 * 64, full);
+  }
+}
+
 /// The thread that starts all copies, ahead of the products, also from one task to the next.
 template <class W>
 __device__ __forceinline__ void run_copies(const Params& p, const Maps& maps,
                                            const Schedule<W>& schedule, WideMemory<W> memory) {
   Turn<W> turn;
   bool waited = false;
-  const auto begin = [&](const Note& note) {
-    const uint32_t at = memory.stage(turn.stage) + W::kNote;
-    store_shared(at, make_uint4(note.begin, note.tokens, note.chunk, note.place));
-    if (note.tokens > 0) {
-      barrier_expect(memory.full(turn.stage), W::kCopied);
-    } else {
-      barrier_arrive(memory.full(turn.stage));
-    }
-  };
+#pragma unroll 1
   for (int index = schedule.first(); index < schedule.tasks; index = schedule.after(index)) {
     const Task task = schedule.task(p, index);
     Note note{task.begin, task.tokens, 0, task.lane * W::kSplits + task.column / W::kColumns};
     const int chunks = task.chunks();
-    if (!waited) {
-      // q, k and v do not come from the kernel before this one: they need not wait for it.
-      const int ahead = task.tokens == 0 ? 0 : chunks < W::kStages ? chunks : W::kStages;
-#pragma unroll 1
-      for (; note.chunk < ahead; ++note.chunk) {
-        turn.stage = note.chunk;
-        begin(note);
-        copy_rows<W>(maps, task, note.chunk, memory.stage(turn.stage), memory.full(turn.stage));
-      }
-      wait_for_previous_kernel();
-      waited = true;
-#pragma unroll 1
-      for (int c = 0; c < ahead; ++c) {
-        copy_record<W>(p, task, c, memory.stage(c), memory.full(c));
-      }
-      turn = {ahead % W::kStages, ahead == W::kStages ? 1u : 0u};
-    } else if (p.state != nullptr && task.tokens > 0) {
-      prefetch(p.state + task.state_at(), W::kColumns * kWidth * sizeof(float));
-    }
+    if (p.state != nullptr && task.tokens > 0) note.chunk = -1;  // stands for the state
 #pragma unroll 1
     for (; note.chunk < chunks; ++note.chunk) {
+      const uint32_t stage = memory.stage(turn.stage);
+      const uint32_t full = memory.full(turn.stage);
       barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
-      begin(note);
-      if (task.tokens > 0) {
-        copy_rows<W>(maps, task, note.chunk, memory.stage(turn.stage), memory.full(turn.stage));
-        copy_record<W>(p, task, note.chunk, memory.stage(turn.stage), memory.full(turn.stage));
+      store_shared(stage + W::kNote,
+                   make_uint4(note.begin, note.tokens, note.chunk, note.place));
+      if (task.tokens == 0) {
+        barrier_arrive(full);
+      } else if (note.chunk < 0) {
+        barrier_expect(full, W::kGroups * W::kStateBytes);
+        copy_state<W>(maps, task, stage, full);
+      } else {
+        barrier_expect(full, W::kCopied);
+        copy_rows<W>(maps, task, note.chunk, stage, full);
+        if (!waited) {
+          wait_for_previous_kernel();  // only the record comes from there
+          waited = true;
+        }
+        copy_record<W>(p, task, note.chunk, stage, full);
       }
       turn = turn.next();
     }
   }
   barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
-  begin(Note{0, -1, 0, 0});
+  store_shared(memory.stage(turn.stage) + W::kNote, make_uint4(0, ~0u, 0, 0));
+  barrier_arrive(memory.full(turn.stage));
 }
 
 __device__ __forceinline__ Note uniform(const Note& note) {
@@ -137,9 +144,9 @@ __device__ __forceinline__ float2 for_tokens(uint32_t factors, int n) {
   return load_shared_pair(factors + n * 32);
 }
 
-/// Writes out 64 x 16 of the output: accumulators are V x tokens, and rows go where v was.
-__device__ __forceinline__ void write_output(const float (&o)[32], uint32_t tile,
-                                             __nv_bfloat16* target, int count, int warp, int lane) {
+/// Puts 64 x 16 of the output together as rows; accumulators are V x tokens.
+__device__ __forceinline__ void turn_output(const float (&o)[32], uint32_t tile, int warp,
+                                            int lane) {
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
     const float* x = o + 8 * pair;
@@ -148,7 +155,10 @@ __device__ __forceinline__ void write_output(const float (&o)[32], uint32_t tile
     const int row = 16 * pair + lane / 16 * 8 + lane % 8;
     store_matrices_transposed(tile + swizzled(row, 2 * warp + lane / 8 % 2), words);
   }
-  __syncwarp();
+}
+
+__device__ __forceinline__ void write_output(uint32_t tile, __nv_bfloat16* target, int count,
+                                             int warp, int lane) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int row = 16 * i + lane / 2;
@@ -159,12 +169,17 @@ __device__ __forceinline__ void write_output(const float (&o)[32], uint32_t tile
   }
 }
 
-/// Rows g and g + 8 of the warp's 16 of the state (V x K).
-__device__ __forceinline__ void load_state(float (&s)[64], const float* source) {
+/// Where a lane has columns 8 n .. of the state in shared memory; `row` is its upper one.
+__device__ __forceinline__ uint32_t state_at(uint32_t tile, int row, int n, int lane) {
+  return tile + n / 4 * (64 * 128) + swizzled(row, n % 4 * 2 + lane % 4 / 2) + lane % 2 * 8;
+}
+
+__device__ __forceinline__ void load_state(float (&s)[64], uint32_t tile, int row, int lane) {
 #pragma unroll
   for (int n = 0; n < 16; ++n) {
-    const float2 upper = *reinterpret_cast<const float2*>(source + 8 * n);
-    const float2 below = *reinterpret_cast<const float2*>(source + 8 * n + 8 * kWidth);
+    const uint32_t at = state_at(tile, row, n, lane);
+    const float2 upper = load_shared_pair(at);
+    const float2 below = load_shared_pair(at + 8 * 128);
     s[4 * n] = upper.x;
     s[4 * n + 1] = upper.y;
     s[4 * n + 2] = below.x;
@@ -172,12 +187,13 @@ __device__ __forceinline__ void load_state(float (&s)[64], const float* source) 
   }
 }
 
-__device__ __forceinline__ void store_state(float* target, const float (&s)[64]) {
+__device__ __forceinline__ void store_state(uint32_t tile, const float (&s)[64], int row,
+                                            int lane) {
 #pragma unroll
   for (int n = 0; n < 16; ++n) {
-    *reinterpret_cast<float2*>(target + 8 * n) = make_float2(s[4 * n], s[4 * n + 1]);
-    *reinterpret_cast<float2*>(target + 8 * n + 8 * kWidth) =
-        make_float2(s[4 * n + 2], s[4 * n + 3]);
+    const uint32_t at = state_at(tile, row, n, lane);
+    store_shared_pair(at, s[4 * n], s[4 * n + 1]);
+    store_shared_pair(at + 8 * 128, s[4 * n + 2], s[4 * n + 3]);
   }
 }
 
@@ -191,161 +207,197 @@ __device__ __forceinline__ void round_columns(uint32_t (&a)[4], const float (&c)
 }
 
 /// A warpgroup with 64 columns of V of the state.
+///
+/// The order of what a chunk takes: products run while registers are worked on that they do not
+/// need. The compiler keeps them apart only if none is under way where a loop starts over, and
+/// serializes all products otherwise (it says so).
 template <class W>
-__device__ __forceinline__ void run_products(const Params& p, WideMemory<W> memory, int group,
-                                             int warp, int lane) {
+__device__ __forceinline__ void run_products(const Params& p, const Maps& maps,
+                                             WideMemory<W> memory, int group, int warp, int lane) {
   const int own_column = 64 * group + 16 * warp;
-  const int own_state = (own_column + lane / 4) * kWidth + lane % 4 * 2;
+  const int own_row = 16 * warp + lane / 4;  // of the state, and the eighth below
   const int v_row = lane % 8 + lane / 16 * 8;
   const int v_piece = 2 * warp + lane / 8 % 2;
   Turn<W> turn;
+  int leaving = -1;  // the stage that a state is being copied from
+  const auto left_stage = [&] {
+    if (leaving >= 0 && warp == 0) {
+      if (lane == 0) stores_read();
+      warp_arrive(memory.empty(leaving), lane);
+    }
+    leaving = -1;
+  };
   for (;;) {
     barrier_wait(memory.full(turn.stage), turn.parity);
     Note note = uniform(load_note(memory.stage(turn.stage) + W::kNote));
     if (note.end()) break;
-    const int64_t state_at = note.state_at(W::kColumns) + own_state;
-    float s[64];
-    if (p.state == nullptr || note.tokens == 0) {
-#pragma unroll
-      for (int i = 0; i < 64; ++i) s[i] = 0.0f;
-    } else {
-      load_state(s, p.state + state_at);
-    }
     if (note.tokens == 0) {
-      store_state(p.new_state + state_at, s);
+      left_stage();
+      float4* target = reinterpret_cast<float4*>(p.new_state + note.state_at(W::kColumns) +
+                                                 own_column * kWidth);
+#pragma unroll 1
+      for (int i = lane; i < 16 * kWidth / 4; i += 32) target[i] = make_float4(0, 0, 0, 0);
       warp_arrive(memory.empty(turn.stage), lane);
       turn = turn.next();
       continue;
     }
+    float s[64];
+    if (note.chunk < 0) {
+      load_state(s, memory.stage(turn.stage) + group * W::kStateBytes, own_row, lane);
+      warp_arrive(memory.empty(turn.stage), lane);
+      turn = turn.next();
+      barrier_wait(memory.full(turn.stage), turn.parity);
+      note.chunk = 0;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 64; ++i) s[i] = 0.0f;
+    }
     uint32_t rounded[8][4];
 #pragma unroll
     for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
-    float z[32];  // S k^T, then u
+    left_stage();
+    float z[32];       // S k^T, then u
+    uint32_t x[4][4];  // v, then first factors
     const auto start = [&](uint32_t stage) {
       const uint64_t k_rows = rows_at(stage);
       products_begin();
 #pragma unroll
       for (int step = 0; step < 8; ++step) {
-        multiply_64(z, rounded[step],
-                       moved(k_rows, step / 4 * W::kHalfBytes + step % 4 * 32), step > 0);
+        multiply_64(z, rounded[step], moved(k_rows, step / 4 * W::kHalfBytes + step % 4 * 32),
+                    step > 0);
       }
       products_commit();
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        load_matrices_transposed(x[pair], stage + W::kV + group * W::kHalfBytes +
+                                              swizzled(16 * pair + v_row, v_piece));
+      }
     };
     start(memory.stage(turn.stage));
     products_wait<0>();
     results_ready(z);
     __nv_bfloat16* target = p.output + note.output_at(W::kColumns) + own_column;
+#pragma unroll 1
     for (int rest = note.tokens; rest > 0; rest -= kChunk) {
-    const uint32_t stage = memory.stage(turn.stage);
-    const uint32_t record = stage + W::kRecord;
-    const uint32_t v_tile = stage + W::kV + group * W::kHalfBytes;
-    float o[32];
-    uint32_t x[4][4];  // v, then the first factor of u
+      const uint32_t stage = memory.stage(turn.stage);
+      const uint32_t record = stage + W::kRecord;
+      const uint32_t decay = record + offsetof(TileRecord, decay) + lane % 4 * 8;
+      const uint32_t left = record + offsetof(TileRecord, left) + lane % 4 * 8;
+      const uint32_t strength = record + offsetof(TileRecord, strength) + lane % 4 * 8;
 #pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      load_matrices_transposed(x[pair], v_tile + swizzled(16 * pair + v_row, v_piece));
-    }
-    const uint64_t q_rows = rows_at(stage + W::kQ);
-    products_begin();
+      for (int n = 0; n < 8; ++n) {
+        const float2 factor = for_tokens(decay, n);
+        const float2 beta = for_tokens(strength, n);
 #pragma unroll
-    for (int step = 0; step < 8; ++step) {
-      multiply_64(o, rounded[step],
-                     moved(q_rows, step / 4 * W::kHalfBytes + step % 4 * 32), step > 0);
-    }
-    products_commit();
-    const uint32_t decay = record + offsetof(TileRecord, decay) + lane % 4 * 8;
-    const uint32_t left = record + offsetof(TileRecord, left) + lane % 4 * 8;
-    const uint32_t strength = record + offsetof(TileRecord, strength) + lane % 4 * 8;
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      const float2 factor = for_tokens(decay, n);
-      const float2 beta = for_tokens(strength, n);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        uint32_t& word = x[n / 2][n % 2 * 2 + r];
-        float& x0 = z[4 * n + 2 * r];
-        float& x1 = z[4 * n + 2 * r + 1];
-        x0 = fmaf(-factor.x, x0, low_bf16(word));
-        x1 = fmaf(-factor.y, x1, high_bf16(word));
-        word = pack_bf16(x0, x1);
-        x0 *= beta.x;
-        x1 *= beta.y;
+        for (int r = 0; r < 2; ++r) {
+          uint32_t& word = x[n / 2][n % 2 * 2 + r];
+          float& x0 = z[4 * n + 2 * r];
+          float& x1 = z[4 * n + 2 * r + 1];
+          x0 = fmaf(-factor.x, x0, low_bf16(word));
+          x1 = fmaf(-factor.y, x1, high_bf16(word));
+          word = pack_bf16(x0, x1);
+          x0 *= beta.x;
+          x1 *= beta.y;
+        }
       }
-    }
-    const uint64_t solve = rows_at(record + offsetof(TileRecord, solve));
-    products_begin();
-    multiply_64(z, x[0], solve, 1);
-    multiply_64(z, x[1], moved(solve, 1 * 32), 1);
-    multiply_64(z, x[2], moved(solve, 2 * 32), 1);
-    multiply_64(z, x[3], moved(solve, 3 * 32), 1);
-    products_commit();
-    const float chunk_decay =
-        load_shared_float(record + offsetof(TileRecord, decay) + (kChunk - 1) * 4);
+      const uint64_t solve = rows_at(record + offsetof(TileRecord, solve));
+      products_begin();
 #pragma unroll
-    for (int i = 0; i < 64; ++i) s[i] *= chunk_decay;
-    products_wait<0>();
-    results_ready(z);
-    results_ready(o);
-    uint32_t u[4][4];
+      for (int step = 0; step < 4; ++step) multiply_64(z, x[step], moved(solve, step * 32), 1);
+      products_commit();
+      float o[32];
+      const uint64_t q_rows = rows_at(stage + W::kQ);
+      products_begin();
 #pragma unroll
-    for (int step = 0; step < 4; ++step) round_columns(u[step], z, step);
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      const float2 factor = for_tokens(left, n);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        x[n / 2][n % 2 * 2 + r] =
-            pack_bf16(factor.x * z[4 * n + 2 * r], factor.y * z[4 * n + 2 * r + 1]);
+      for (int step = 0; step < 8; ++step) {
+        multiply_64(o, rounded[step], moved(q_rows, step / 4 * W::kHalfBytes + step % 4 * 32),
+                    step > 0);
       }
-    }
-    const uint64_t k_columns = columns_at(stage, W::kHalfBytes);
-    products_begin();
+      products_commit();
+      const float chunk_decay =
+          load_shared_float(record + offsetof(TileRecord, decay) + (kChunk - 1) * 4);
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      multiply_128(s, x[step], moved(k_columns, step * 2 * kAtomBytes), 1);
-    }
-    products_commit();
+      for (int i = 0; i < 64; ++i) s[i] *= chunk_decay;
+      products_wait<1>();
+      results_ready(z);
+      uint32_t u[4][4];
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      const float2 factor = for_tokens(decay, n);
+      for (int n = 0; n < 8; ++n) {
+        const float2 factor = for_tokens(left, n);
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        o[4 * n + 2 * r] *= p.scale * factor.x;
-        o[4 * n + 2 * r + 1] *= p.scale * factor.y;
+        for (int r = 0; r < 2; ++r) {
+          const int i = 4 * n + 2 * r;
+          x[n / 2][n % 2 * 2 + r] = pack_bf16(factor.x * z[i], factor.y * z[i + 1]);
+        }
       }
-    }
-    const uint64_t attend = rows_at(record + offsetof(TileRecord, attend));
-    products_begin();
+      const uint64_t k_columns = columns_at(stage, W::kHalfBytes);
+      products_begin();
 #pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const uint64_t matrix = moved(attend, part * TileRecord::kMatrixBytes);
-      multiply_64(o, u[0], matrix, 1);
-      multiply_64(o, u[1], moved(matrix, 1 * 32), 1);
-      multiply_64(o, u[2], moved(matrix, 2 * 32), 1);
-      multiply_64(o, u[3], moved(matrix, 3 * 32), 1);
-    }
-    products_commit();
-    products_wait<1>();
-    results_ready(s);
+      for (int step = 0; step < 4; ++step) {
+        multiply_128(s, x[step], moved(k_columns, step * 2 * kAtomBytes), 1);
+      }
+      products_commit();
 #pragma unroll
-    for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
-    // The next chunk's first product runs while this one's output is written. After the last chunk
-    // it is of no use, but a branch around it would make the compiler wait for all products.
-    const Turn<W> next = turn.next();
-    if (rest > kChunk) barrier_wait(memory.full(next.stage), next.parity);
-    start(rest > kChunk ? memory.stage(next.stage) : stage);
-    products_wait<1>();
-    results_ready(o);
-    write_output(o, v_tile, target, rest, warp, lane);
+      for (int step = 0; step < 4; ++step) round_columns(u[step], z, step);
+      products_wait<1>();
+      results_ready(o);
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        const float2 factor = for_tokens(decay, n);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          o[4 * n + 2 * r] *= p.scale * factor.x;
+          o[4 * n + 2 * r + 1] *= p.scale * factor.y;
+        }
+      }
+      const uint64_t attend = rows_at(record + offsetof(TileRecord, attend));
+      products_begin();
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        multiply_64(o, u[i % 4], moved(attend, i / 4 * TileRecord::kMatrixBytes + i % 4 * 32), 1);
+      }
+      products_commit();
+      const Turn<W> next = turn.next();
+      const bool last = rest <= kChunk;
+      if (!last) barrier_wait(memory.full(next.stage), next.parity);
+      products_wait<1>();
+      results_ready(s);
+#pragma unroll
+      for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
+      // The next chunk's first product runs while this one's output is written. After the last
+      // chunk it is of no use, but a branch around it would have the compiler wait for all.
+      start(last ? stage : memory.stage(next.stage));
+      products_wait<1>();
+      results_ready(o);
+      const uint32_t rows = W::kApart ? memory.rows() : stage + W::kV + group * W::kHalfBytes;
+      turn_output(o, rows, warp, lane);
+      if constexpr (!W::kApart) order_before_async();  // the next v comes to the same place
+      __syncwarp();
+      write_output(rows, target, rest, warp, lane);
+      if (!last) warp_arrive(memory.empty(turn.stage), lane);
+      target += kChunk * kHeads * kWidth;
+      products_wait<0>();
+      results_ready(z);
+      if (!last) turn = next;
+    }
+    // The stage of the last chunk takes the state, when no warp multiplies from it any more.
+    warps_meet(1, W::kGroups * 128);
+    const uint32_t tile = memory.stage(turn.stage) + group * W::kStateBytes;
+    store_state(tile, s, own_row, lane);
     order_before_async();
-    warp_arrive(memory.empty(turn.stage), lane);
-    target += kChunk * kHeads * kWidth;
-    turn = next;
-    products_wait<0>();
-    results_ready(z);
+    warps_meet(2 + group, 128);
+    if (warp == 0 && lane == 0) {
+      const int row = note.place * W::kColumns + 64 * group;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        store_box(maps.new_state, i * 32, row, tile + i * W::kQuarterBytes);
+      }
     }
-    store_state(p.new_state + state_at, s);
+    leaving = turn.stage;
+    if (warp != 0) warp_arrive(memory.empty(turn.stage), lane);
+    turn = turn.next();
   }
+  left_stage();
 }
 
 /// Blocks from number `first_block` on take (sequence, value head, kColumns of V), one after the
@@ -368,7 +420,7 @@ __device__ __forceinline__ void run_wide(const Params& p, const Maps& maps, cons
   __syncthreads();
   if (warp < W::kGroups * 4) {
     if constexpr (W::kDealt) take_registers<232>();
-    run_products<W>(p, memory, warp / 4, warp % 4, lane);
+    run_products<W>(p, maps, memory, warp / 4, warp % 4, lane);
   } else {
     if constexpr (W::kDealt) drop_registers<40>();
     if (warp == W::kGroups * 4 && lane == 0) run_copies<W>(p, maps, schedule, memory);
