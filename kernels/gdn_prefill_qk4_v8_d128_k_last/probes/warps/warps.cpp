@@ -125,7 +125,7 @@ void meet_warp(void* argument, void (*act)(void**)) {
 using namespace gdn;
 
 template <class S>
-constexpr bool kIsWide = requires { S::kGroups; };
+constexpr bool kIsWide = requires { S::kFused; };
 
 template <class S>
 using RecordOf = std::conditional_t<kIsWide<S>, TileRecord, Record>;

@@ -133,6 +133,10 @@ inline void multiply_128(float (&c)[64], const uint32_t (&a)[4], uint64_t b, int
   open_products[warps::thread()].push_back({c, 128, {a[0], a[1], a[2], a[3]}, b, add, 0});
 }
 
+inline void multiply_shared_64(float (&c)[32], uint64_t a, uint64_t b, int add) {
+  open_products[warps::thread()].push_back({c, 64, {}, b, add, a});
+}
+
 inline void multiply_shared_128(float (&c)[64], uint64_t a, uint64_t b, int add) {
   open_products[warps::thread()].push_back({c, 128, {}, b, add, a});
 }

@@ -48,14 +48,11 @@ inline cudaError_t launch_chunked(Params params, char* scratch, const Device& de
     if (mapped != cudaSuccess) return mapped;
     if (params.sequences <= KOPT_FUSED_UP_TO &&
         slots_of(params.tokens, params.sequences) * kHeads <= kFlags) {
-      return launch_fused<Wide<1, 3, true>>(params, maps, device.processors, stream);
+      return launch_fused<Wide<3, true>>(params, maps, device.processors, stream);
     }
     const cudaError_t prepared = launch_prepare_tiles(params, maps, stream);
     if (prepared != cudaSuccess) return prepared;
-    if (params.sequences < KOPT_WHOLE_FROM) {
-      return launch_wide<Wide<1, 3>>(params, maps, device.processors, stream);
-    }
-    return launch_wide<Wide<2, 3>>(params, maps, device.processors, stream);
+    return launch_wide<Wide<3>>(params, maps, device.processors, stream);
   }
   const cudaError_t prepared = launch_prepare(params, stream);
   if (prepared != cudaSuccess) return prepared;

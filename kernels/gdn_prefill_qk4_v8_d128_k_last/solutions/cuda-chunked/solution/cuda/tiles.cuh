@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kPrepareThreads, 4)
   if (place.count <= 0) return;
   if (threadIdx.x == 32) prefetch_for_chain(p, place, blockIdx.x % kHeads);
   prepare_tiles_of(p, maps, place, slot, blockIdx.x % kHeads, bench, 0, threadIdx.x, 1);
-  if (threadIdx.x == 0) stores_wait();
+  if (threadIdx.x == 0) stores_read();
 #endif
 }
 

@@ -121,6 +121,23 @@ __device__ __forceinline__ void multiply_128(float (&c)[64], const uint32_t (&a)
 }
 
 
+/// c (64 x 64) = a b, plus itself if `add`; both factors are rows_at.
+__device__ __forceinline__ void multiply_shared_64(float (&c)[32], uint64_t a, uint64_t b,
+                                                   int add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
+      "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, add, 1, 1, 0, 0;\n}\n"
+      : KOPT_EIGHT(c, 0),
+        KOPT_EIGHT(c, 8),
+        KOPT_EIGHT(c, 16),
+        KOPT_EIGHT(c, 24)
+      : "l"(a), "l"(b), "r"(add)
+      : "memory");
+}
+
 /// c (64 x 128) = a b, plus itself if `add`; both factors are rows_at.
 __device__ __forceinline__ void multiply_shared_128(float (&c)[64], uint64_t a, uint64_t b,
                                                     int add) {

@@ -10,37 +10,39 @@
 
 namespace gdn {
 
-/// kGroups warpgroups with 64 columns of V each, and a warp that loads. Where it is fused, other
-/// blocks of the same kernel prepare the chunks.
-template <int kGroupsT, int kStagesT, bool kFusedT = false>
+/// Blocks of 64 columns of V: a warpgroup has the state, a second one computes the output, and a
+/// thread of a third one starts copies. Where it is fused, other blocks of the same kernel prepare
+/// the chunks.
+template <int kStagesT, bool kFusedT = false>
 struct Wide {
   static constexpr bool kFused = kFusedT;
-  static constexpr int kGroups = kGroupsT;
   static constexpr int kStages = kStagesT;
-  static constexpr int kColumns = 64 * kGroups;
+  static constexpr int kColumns = 64;
   static constexpr int kSplits = kWidth / kColumns;
   static constexpr int kBlocks = 1;
-  // With two, registers are dealt out by warpgroup, so that the loading warp is one of four.
-  static constexpr bool kDealt = kGroups > 1 || kFused;
-  static constexpr int kThreads = kDealt ? 384 : 160;
+  static constexpr int kThreads = 384;
+  static constexpr int kWorkers = 8;  // warps that are done with a stage one by one
 
   static constexpr int kHalfBytes = kChunk * 128;  // 64 tokens, 64 columns
   static constexpr int kQ = 2 * kHalfBytes;        // offsets in a stage; k is at 0
   static constexpr int kV = 4 * kHalfBytes;
-  static constexpr int kRecord = kV + kGroups * kHalfBytes;
+  static constexpr int kRecord = kV + kHalfBytes;
   static constexpr int kNote = kRecord + static_cast<int>(sizeof(TileRecord));
   static constexpr int kStageBytes = (kNote + 16 + 1023) / 1024 * 1024;
   static constexpr int kCopied = kNote;  // bytes of copies a stage
-  // The state of a warpgroup, 64 x 128: four times 32 columns. It has a stage of its own on its way
-  // in, and the stage of the last chunk on its way out.
-  static constexpr int kStateBytes = 64 * kWidth * 4;
-  static constexpr int kQuarterBytes = kStateBytes / 4;
-  // Rows of output are put together where v was, or in a place of their own.
-  static constexpr bool kApart = kGroups == 1;
-  static constexpr int kRows = kStages * kStageBytes;
-  static constexpr int kBarriers = kRows + (kApart ? kHalfBytes : 0);
-  static constexpr int kSharedBytes = kBarriers + kStages * 16 + 1024;  // and to align it
-  static_assert(kSharedBytes + 2048 <= 232448);
+  // A state has a stage of its own on its way in, and the stage of the last chunk on its way out:
+  // 32 columns each in the places of k, of v and of what solves for u, that nobody else reads.
+  static constexpr int kQuarterBytes = kHalfBytes;
+  __host__ __device__ static constexpr int quarter(int i) {
+    return i < 2 ? i * kQuarterBytes : kV + (i - 2) * kHalfBytes;
+  }
+
+  // S and u as second factors, and the output after u.
+  static constexpr int kState = kStages * kStageBytes;
+  static constexpr int kUpdate = kState + 2 * kHalfBytes;
+  static constexpr int kBarriers = kUpdate + kHalfBytes;
+  static constexpr int kSharedBytes = kBarriers + (kStages * 2 + 4) * 8 + 1024;  // and to align it
+  static_assert(kSharedBytes + 2048 <= 232448 && kRecord == kV + kHalfBytes);
 };
 
 /// Shared memory of a block as addresses.
@@ -49,9 +51,15 @@ struct WideMemory {
   uint32_t base;
 
   __device__ uint32_t stage(int i) const { return base + i * W::kStageBytes; }
-  __device__ uint32_t rows() const { return base + W::kRows; }
+  __device__ uint32_t state() const { return base + W::kState; }
+  __device__ uint32_t update() const { return base + W::kUpdate; }
   __device__ uint32_t full(int i) const { return base + W::kBarriers + i * 8; }
   __device__ uint32_t empty(int i) const { return full(W::kStages + i); }
+  /// The state, and after it the update, is there for the second warpgroup; has been read by it.
+  __device__ uint32_t state_there() const { return full(2 * W::kStages); }
+  __device__ uint32_t update_there() const { return full(2 * W::kStages + 1); }
+  __device__ uint32_t state_read() const { return full(2 * W::kStages + 2); }
+  __device__ uint32_t update_read() const { return full(2 * W::kStages + 3); }
 };
 
 /// Copies q, k and v of a chunk. Tokens of the next sequence may come along: they neither write nor
@@ -67,10 +75,7 @@ __device__ __forceinline__ void copy_rows(const Maps& maps, const Task& task, in
     copy_box(stage + half * W::kHalfBytes, maps.k, key_column + 64 * half, row, full);
     copy_box(stage + W::kQ + half * W::kHalfBytes, maps.q, key_column + 64 * half, row, full);
   }
-#pragma unroll
-  for (int group = 0; group < W::kGroups; ++group) {
-    copy_box(stage + W::kV + group * W::kHalfBytes, maps.v, column + 64 * group, row, full);
-  }
+  copy_box(stage + W::kV, maps.v, column, row, full);
 }
 
 template <class W>
@@ -89,9 +94,7 @@ __device__ __forceinline__ void copy_state(const Maps& maps, const Task& task, u
                                            uint32_t full) {
   const int row = task.lane * kWidth + task.column;
 #pragma unroll
-  for (int i = 0; i < 4 * W::kGroups; ++i) {
-    copy_box(stage + i * W::kQuarterBytes, maps.state, i % 4 * 32, row + i / 4 * 64, full);
-  }
+  for (int i = 0; i < 4; ++i) copy_box(stage + W::quarter(i), maps.state, i * 32, row, full);
 }
 
 /// The thread that starts all copies, ahead of the products, also from one task to the next.
@@ -116,7 +119,7 @@ __device__ __forceinline__ void run_copies(const Params& p, const Maps& maps,
       if (task.tokens == 0) {
         barrier_arrive(full);
       } else if (note.chunk < 0) {
-        barrier_expect(full, W::kGroups * W::kStateBytes);
+        barrier_expect(full, 4 * W::kQuarterBytes);
         copy_state<W>(maps, task, stage, full);
       } else {
         barrier_expect(full, W::kCopied);
@@ -144,40 +147,17 @@ __device__ __forceinline__ float2 for_tokens(uint32_t factors, int n) {
   return load_shared_pair(factors + n * 32);
 }
 
-/// Puts 64 x 16 of the output together as rows; accumulators are V x tokens.
-__device__ __forceinline__ void turn_output(const float (&o)[32], uint32_t tile, int warp,
-                                            int lane) {
-#pragma unroll
-  for (int pair = 0; pair < 4; ++pair) {
-    const float* x = o + 8 * pair;
-    const uint32_t words[4] = {pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]),
-                               pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7])};
-    const int row = 16 * pair + lane / 16 * 8 + lane % 8;
-    store_matrices_transposed(tile + swizzled(row, 2 * warp + lane / 8 % 2), words);
-  }
-}
-
-__device__ __forceinline__ void write_output(uint32_t tile, __nv_bfloat16* target, int count,
-                                             int warp, int lane) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = 16 * i + lane / 2;
-    const uint4 x = load_shared(tile + swizzled(row, 2 * warp + lane % 2));
-    if (row < count) {
-      *reinterpret_cast<uint4*>(target + row * (kHeads * kWidth) + lane % 2 * 8) = x;
-    }
-  }
-}
-
 /// Where a lane has columns 8 n .. of the state in shared memory; `row` is its upper one.
-__device__ __forceinline__ uint32_t state_at(uint32_t tile, int row, int n, int lane) {
-  return tile + n / 4 * (64 * 128) + swizzled(row, n % 4 * 2 + lane % 4 / 2) + lane % 2 * 8;
+template <class W>
+__device__ __forceinline__ uint32_t state_at(uint32_t stage, int row, int n, int lane) {
+  return stage + W::quarter(n / 4) + swizzled(row, n % 4 * 2 + lane % 4 / 2) + lane % 2 * 8;
 }
 
-__device__ __forceinline__ void load_state(float (&s)[64], uint32_t tile, int row, int lane) {
+template <class W>
+__device__ __forceinline__ void load_state(float (&s)[64], uint32_t stage, int row, int lane) {
 #pragma unroll
   for (int n = 0; n < 16; ++n) {
-    const uint32_t at = state_at(tile, row, n, lane);
+    const uint32_t at = state_at<W>(stage, row, n, lane);
     const float2 upper = load_shared_pair(at);
     const float2 below = load_shared_pair(at + 8 * 128);
     s[4 * n] = upper.x;
@@ -187,11 +167,12 @@ __device__ __forceinline__ void load_state(float (&s)[64], uint32_t tile, int ro
   }
 }
 
-__device__ __forceinline__ void store_state(uint32_t tile, const float (&s)[64], int row,
+template <class W>
+__device__ __forceinline__ void store_state(uint32_t stage, const float (&s)[64], int row,
                                             int lane) {
 #pragma unroll
   for (int n = 0; n < 16; ++n) {
-    const uint32_t at = state_at(tile, row, n, lane);
+    const uint32_t at = state_at<W>(stage, row, n, lane);
     store_shared_pair(at, s[4 * n], s[4 * n + 1]);
     store_shared_pair(at + 8 * 128, s[4 * n + 2], s[4 * n + 3]);
   }
@@ -208,18 +189,17 @@ __device__ __forceinline__ void round_columns(uint32_t (&a)[4], const float (&c)
 
 /// A warpgroup with 64 columns of V of the state.
 ///
-/// The order of what a chunk takes: products run while registers are worked on that they do not
-/// need. The compiler keeps them apart only if none is under way where a loop starts over, and
-/// serializes all products otherwise (it says so).
+/// No products are under way where the loop starts over: the compiler would serialize them all (it
+/// says so). What is not needed for the next state is done while products run.
 template <class W>
-__device__ __forceinline__ void run_products(const Params& p, const Maps& maps,
-                                             WideMemory<W> memory, int group, int warp, int lane) {
-  const int own_column = 64 * group + 16 * warp;
+__device__ __forceinline__ void run_chain_group(const Params& p, const Maps& maps,
+                                                WideMemory<W> memory, int warp, int lane) {
   const int own_row = 16 * warp + lane / 4;  // of the state, and the eighth below
-  const int v_row = lane % 8 + lane / 16 * 8;
-  const int v_piece = 2 * warp + lane / 8 % 2;
+  const int v_offset = swizzled(lane % 8 + lane / 16 * 8, 2 * warp + lane / 8 % 2);
+  const int factor_row = 16 * warp + lane % 16;  // for what is handed over, with lane / 16
   Turn<W> turn;
-  int leaving = -1;  // the stage that a state is being copied from
+  uint32_t handed = 0;  // parity of how many states and updates have been handed over
+  int leaving = -1;     // the stage that a state is being copied from
   const auto left_stage = [&] {
     if (leaving >= 0 && warp == 0) {
       if (lane == 0) stores_read();
@@ -229,12 +209,12 @@ __device__ __forceinline__ void run_products(const Params& p, const Maps& maps,
   };
   for (;;) {
     barrier_wait(memory.full(turn.stage), turn.parity);
-    Note note = uniform(load_note(memory.stage(turn.stage) + W::kNote));
+    const Note note = uniform(load_note(memory.stage(turn.stage) + W::kNote));
     if (note.end()) break;
     if (note.tokens == 0) {
       left_stage();
       float4* target = reinterpret_cast<float4*>(p.new_state + note.state_at(W::kColumns) +
-                                                 own_column * kWidth);
+                                                 16 * warp * kWidth);
 #pragma unroll 1
       for (int i = lane; i < 16 * kWidth / 4; i += 32) target[i] = make_float4(0, 0, 0, 0);
       warp_arrive(memory.empty(turn.stage), lane);
@@ -243,22 +223,23 @@ __device__ __forceinline__ void run_products(const Params& p, const Maps& maps,
     }
     float s[64];
     if (note.chunk < 0) {
-      load_state(s, memory.stage(turn.stage) + group * W::kStateBytes, own_row, lane);
+      load_state<W>(s, memory.stage(turn.stage), own_row, lane);
       warp_arrive(memory.empty(turn.stage), lane);
       turn = turn.next();
       barrier_wait(memory.full(turn.stage), turn.parity);
-      note.chunk = 0;
     } else {
 #pragma unroll
       for (int i = 0; i < 64; ++i) s[i] = 0.0f;
     }
-    uint32_t rounded[8][4];
-#pragma unroll
-    for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
     left_stage();
-    float z[32];       // S k^T, then u
-    uint32_t x[4][4];  // v, then first factors
-    const auto start = [&](uint32_t stage) {
+    float z[32];      // S k^T, then v - decay S k^T
+    float v[32];
+    float2 decay[8];  // of tokens 8 n + 2 t and the next
+    // Starts S k^T for the chunk of a stage; the output takes S as well, unless it has been there.
+    const auto start = [&](uint32_t stage, bool hand_over) {
+      uint32_t rounded[8][4];
+#pragma unroll
+      for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
       const uint64_t k_rows = rows_at(stage);
       products_begin();
 #pragma unroll
@@ -269,65 +250,86 @@ __device__ __forceinline__ void run_products(const Params& p, const Maps& maps,
       products_commit();
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
-        load_matrices_transposed(x[pair], stage + W::kV + group * W::kHalfBytes +
-                                              swizzled(16 * pair + v_row, v_piece));
+        uint32_t words[4];
+        load_matrices_transposed(words, stage + W::kV + v_offset + pair * 16 * 128);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          v[8 * pair + 2 * i] = low_bf16(words[i]);
+          v[8 * pair + 2 * i + 1] = high_bf16(words[i]);
+        }
       }
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        decay[n] = for_tokens(
+            stage + W::kRecord + offsetof(TileRecord, decay) + lane % 4 * 8, n);
+      }
+      if (hand_over) {
+        barrier_wait(memory.state_read(), handed ^ 1);
+#pragma unroll
+        for (int step = 0; step < 8; ++step) {
+          store_matrices(memory.state() + step / 4 * W::kHalfBytes +
+                             swizzled(factor_row, step % 4 * 2 + lane / 16),
+                         rounded[step]);
+        }
+        order_before_async();
+        warp_arrive(memory.state_there(), lane);
+      }
+      products_wait<0>();
+      results_ready(z);
     };
-    start(memory.stage(turn.stage));
-    products_wait<0>();
-    results_ready(z);
-    __nv_bfloat16* target = p.output + note.output_at(W::kColumns) + own_column;
+    start(memory.stage(turn.stage), true);
 #pragma unroll 1
     for (int rest = note.tokens; rest > 0; rest -= kChunk) {
       const uint32_t stage = memory.stage(turn.stage);
       const uint32_t record = stage + W::kRecord;
-      const uint32_t decay = record + offsetof(TileRecord, decay) + lane % 4 * 8;
-      const uint32_t left = record + offsetof(TileRecord, left) + lane % 4 * 8;
-      const uint32_t strength = record + offsetof(TileRecord, strength) + lane % 4 * 8;
+      uint32_t x[4][4];
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        const float2 factor = for_tokens(decay, n);
-        const float2 beta = for_tokens(strength, n);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          uint32_t& word = x[n / 2][n % 2 * 2 + r];
-          float& x0 = z[4 * n + 2 * r];
-          float& x1 = z[4 * n + 2 * r + 1];
-          x0 = fmaf(-factor.x, x0, low_bf16(word));
-          x1 = fmaf(-factor.y, x1, high_bf16(word));
-          word = pack_bf16(x0, x1);
-          x0 *= beta.x;
-          x1 *= beta.y;
+          const int i = 4 * n + 2 * r;
+          z[i] = fmaf(-decay[n].x, z[i], v[i]);
+          z[i + 1] = fmaf(-decay[n].y, z[i + 1], v[i + 1]);
+          x[n / 2][n % 2 * 2 + r] = pack_bf16(z[i], z[i + 1]);
         }
       }
+      float u[32];  // without the diagonal of what solves for it
       const uint64_t solve = rows_at(record + offsetof(TileRecord, solve));
       products_begin();
 #pragma unroll
-      for (int step = 0; step < 4; ++step) multiply_64(z, x[step], moved(solve, step * 32), 1);
-      products_commit();
-      float o[32];
-      const uint64_t q_rows = rows_at(stage + W::kQ);
-      products_begin();
-#pragma unroll
-      for (int step = 0; step < 8; ++step) {
-        multiply_64(o, rounded[step], moved(q_rows, step / 4 * W::kHalfBytes + step % 4 * 32),
-                    step > 0);
+      for (int step = 0; step < 4; ++step) {
+        multiply_64(u, x[step], moved(solve, step * 32), step > 0);
       }
       products_commit();
+      float2 left[8];
+      float own[32];  // what the diagonal gives to the state
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        left[n] = for_tokens(record + offsetof(TileRecord, left) + lane % 4 * 8, n);
+        const float2 beta =
+            for_tokens(record + offsetof(TileRecord, strength) + lane % 4 * 8, n);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int i = 4 * n + 2 * r;
+          z[i] *= beta.x;
+          z[i + 1] *= beta.y;
+          own[i] = left[n].x * z[i];
+          own[i + 1] = left[n].y * z[i + 1];
+        }
+      }
       const float chunk_decay =
           load_shared_float(record + offsetof(TileRecord, decay) + (kChunk - 1) * 4);
 #pragma unroll
       for (int i = 0; i < 64; ++i) s[i] *= chunk_decay;
-      products_wait<1>();
-      results_ready(z);
-      uint32_t u[4][4];
+      products_wait<0>();
+      results_ready(u);
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        const float2 factor = for_tokens(left, n);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int i = 4 * n + 2 * r;
-          x[n / 2][n % 2 * 2 + r] = pack_bf16(factor.x * z[i], factor.y * z[i + 1]);
+          x[n / 2][n % 2 * 2 + r] = pack_bf16(fmaf(left[n].x, u[i], own[i]),
+                                              fmaf(left[n].y, u[i + 1], own[i + 1]));
         }
       }
       const uint64_t k_columns = columns_at(stage, W::kHalfBytes);
@@ -338,59 +340,37 @@ __device__ __forceinline__ void run_products(const Params& p, const Maps& maps,
       }
       products_commit();
 #pragma unroll
-      for (int step = 0; step < 4; ++step) round_columns(u[step], z, step);
-      products_wait<1>();
-      results_ready(o);
+      for (int i = 0; i < 32; ++i) u[i] += z[i];
+      barrier_wait(memory.update_read(), handed ^ 1);
 #pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        const float2 factor = for_tokens(decay, n);
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          o[4 * n + 2 * r] *= p.scale * factor.x;
-          o[4 * n + 2 * r + 1] *= p.scale * factor.y;
-        }
+      for (int step = 0; step < 4; ++step) {
+        uint32_t words[4];
+        round_columns(words, u, step);
+        store_matrices(memory.update() + swizzled(factor_row, step * 2 + lane / 16), words);
       }
-      const uint64_t attend = rows_at(record + offsetof(TileRecord, attend));
-      products_begin();
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        multiply_64(o, u[i % 4], moved(attend, i / 4 * TileRecord::kMatrixBytes + i % 4 * 32), 1);
-      }
-      products_commit();
+      order_before_async();
+      warp_arrive(memory.update_there(), lane);
+      handed ^= 1;
       const Turn<W> next = turn.next();
       const bool last = rest <= kChunk;
       if (!last) barrier_wait(memory.full(next.stage), next.parity);
-      products_wait<1>();
-      results_ready(s);
-#pragma unroll
-      for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
-      // The next chunk's first product runs while this one's output is written. After the last
-      // chunk it is of no use, but a branch around it would have the compiler wait for all.
-      start(last ? stage : memory.stage(next.stage));
-      products_wait<1>();
-      results_ready(o);
-      const uint32_t rows = W::kApart ? memory.rows() : stage + W::kV + group * W::kHalfBytes;
-      turn_output(o, rows, warp, lane);
-      if constexpr (!W::kApart) order_before_async();  // the next v comes to the same place
-      __syncwarp();
-      write_output(rows, target, rest, warp, lane);
-      if (!last) warp_arrive(memory.empty(turn.stage), lane);
-      target += kChunk * kHeads * kWidth;
       products_wait<0>();
-      results_ready(z);
+      results_ready(s);
+      if (!last) warp_arrive(memory.empty(turn.stage), lane);
+      // After the last chunk this is of no use, but the compiler would not have a branch here.
+      start(last ? stage : memory.stage(next.stage), !last);
       if (!last) turn = next;
     }
     // The stage of the last chunk takes the state, when no warp multiplies from it any more.
-    warps_meet(1, W::kGroups * 128);
-    const uint32_t tile = memory.stage(turn.stage) + group * W::kStateBytes;
-    store_state(tile, s, own_row, lane);
+    warps_meet(1, 128);
+    const uint32_t stage = memory.stage(turn.stage);
+    store_state<W>(stage, s, own_row, lane);
     order_before_async();
-    warps_meet(2 + group, 128);
+    warps_meet(2, 128);
     if (warp == 0 && lane == 0) {
-      const int row = note.place * W::kColumns + 64 * group;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        store_box(maps.new_state, i * 32, row, tile + i * W::kQuarterBytes);
+        store_box(maps.new_state, i * 32, note.place * W::kColumns, stage + W::quarter(i));
       }
     }
     leaving = turn.stage;
@@ -398,6 +378,88 @@ __device__ __forceinline__ void run_products(const Params& p, const Maps& maps,
     turn = turn.next();
   }
   left_stage();
+}
+
+/// The warpgroup that reads states out; accumulators are tokens x V.
+template <class W>
+__device__ __forceinline__ void run_output_group(const Params& p, WideMemory<W> memory, int warp,
+                                                 int lane) {
+  Turn<W> turn;
+  uint32_t taken = 0;  // parity of how many states and updates have been read
+  for (;;) {
+    barrier_wait(memory.full(turn.stage), turn.parity);
+    const uint32_t stage = memory.stage(turn.stage);
+    const uint32_t record = stage + W::kRecord;
+    const Note note = uniform(load_note(stage + W::kNote));
+    if (note.end()) break;
+    if (note.tokens == 0 || note.chunk < 0) {
+      warp_arrive(memory.empty(turn.stage), lane);
+      turn = turn.next();
+      continue;
+    }
+    const uint32_t decay = record + offsetof(TileRecord, decay) + (16 * warp + lane / 4) * 4;
+    const float upper = p.scale * load_shared_float(decay);
+    const float below = p.scale * load_shared_float(decay + 32);
+    float o[32];
+    barrier_wait(memory.state_there(), taken);
+    products_begin();
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+      const int offset = step / 4 * W::kHalfBytes + step % 4 * 32;
+      multiply_shared_64(o, moved(rows_at(stage + W::kQ), offset),
+                         moved(rows_at(memory.state()), offset), step > 0);
+    }
+    products_commit();
+    products_wait<0>();
+    results_ready(o);
+    warp_arrive(memory.state_read(), lane);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      o[4 * n] *= upper;
+      o[4 * n + 1] *= upper;
+      o[4 * n + 2] *= below;
+      o[4 * n + 3] *= below;
+    }
+    barrier_wait(memory.update_there(), taken);
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t attend = record + offsetof(TileRecord, attend) +
+                              i / 4 * TileRecord::kMatrixBytes;
+      multiply_shared_64(o, moved(rows_at(attend), i % 4 * 32),
+                         moved(rows_at(memory.update()), i % 4 * 32), 1);
+    }
+    products_commit();
+    products_wait<0>();
+    results_ready(o);
+    // The output takes the place of u, when all have multiplied with that.
+    warps_meet(3, 128);
+    warp_arrive(memory.empty(turn.stage), lane);
+    const uint32_t tile = memory.update();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      uint32_t words[4];
+      round_columns(words, o, step);
+      store_matrices(tile + swizzled(16 * warp + lane % 16, 2 * step + lane / 16), words);
+    }
+    __syncwarp();
+    uint4 rows[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      rows[i] = load_shared(tile + swizzled(16 * warp + 4 * i + lane / 8, lane % 8));
+    }
+    warp_arrive(memory.update_read(), lane);
+    __nv_bfloat16* target = p.output + note.output_at(W::kColumns) + lane % 8 * 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = 16 * warp + 4 * i + lane / 8;
+      if (row < note.rest()) {
+        *reinterpret_cast<uint4*>(target + row * (kHeads * kWidth)) = rows[i];
+      }
+    }
+    taken ^= 1;
+    turn = turn.next();
+  }
 }
 
 /// Blocks from number `first_block` on take (sequence, value head, kColumns of V), one after the
@@ -412,18 +474,22 @@ __device__ __forceinline__ void run_wide(const Params& p, const Maps& maps, cons
   if (threadIdx.x == 0) {
     for (int i = 0; i < W::kStages; ++i) {
       barrier_init(memory.full(i), 1);
-      barrier_init(memory.empty(i), W::kGroups * 4);
+      barrier_init(memory.empty(i), W::kWorkers);
     }
+    for (int i = 0; i < 4; ++i) barrier_init(memory.full(2 * W::kStages + i), 4);
     barriers_visible();
   }
   const Schedule<W> schedule(p, order, first_block);
   __syncthreads();
-  if (warp < W::kGroups * 4) {
-    if constexpr (W::kDealt) take_registers<232>();
-    run_products<W>(p, maps, memory, warp / 4, warp % 4, lane);
+  if (warp < 4) {
+    take_registers<240>();
+    run_chain_group<W>(p, maps, memory, warp, lane);
+  } else if (warp < W::kWorkers) {
+    drop_registers<152>();
+    run_output_group<W>(p, memory, warp - 4, lane);
   } else {
-    if constexpr (W::kDealt) drop_registers<40>();
-    if (warp == W::kGroups * 4 && lane == 0) run_copies<W>(p, maps, schedule, memory);
+    drop_registers<40>();
+    if (warp == W::kWorkers && lane == 0) run_copies<W>(p, maps, schedule, memory);
   }
 }
 
