@@ -58,16 +58,16 @@ __device__ __forceinline__ void invert_diagonal(const float* lower, float* inver
   float x[16];
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
-    float sum = i == column ? 1.0f : 0.0f;
+    float sum[2] = {i == column ? 1.0f : 0.0f, 0.0f};  // two, to wait less for one another
 #pragma unroll
     for (int k4 = 0; k4 < i; k4 += 4) {
       const float4 l = *reinterpret_cast<const float4*>(rows + i * kPitch + k4);
-      sum = fmaf(-l.x, x[k4], sum);
-      if (k4 + 1 < i) sum = fmaf(-l.y, x[k4 + 1], sum);
-      if (k4 + 2 < i) sum = fmaf(-l.z, x[k4 + 2], sum);
-      if (k4 + 3 < i) sum = fmaf(-l.w, x[k4 + 3], sum);
+      sum[0] = fmaf(-l.x, x[k4], sum[0]);
+      if (k4 + 1 < i) sum[1] = fmaf(-l.y, x[k4 + 1], sum[1]);
+      if (k4 + 2 < i) sum[0] = fmaf(-l.z, x[k4 + 2], sum[0]);
+      if (k4 + 3 < i) sum[1] = fmaf(-l.w, x[k4 + 3], sum[1]);
     }
-    x[i] = sum;
+    x[i] = sum[0] + sum[1];
   }
   if (lane < 16) {
     float* target = inverse + block * 16 * (kPitch + 1) + column;

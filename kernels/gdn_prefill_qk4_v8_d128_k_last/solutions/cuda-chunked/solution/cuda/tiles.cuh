@@ -20,15 +20,17 @@ struct Maps {
 struct Workbench {
   static constexpr int kHalfBytes = kChunk * 128;  // 64 tokens, 64 columns
   static constexpr int kMatrix = kPitch * kChunk * 4;
-  static constexpr int kLower = 0;              // L, later T as a tile; before them k and q, 64
-  static constexpr int kInverse = kMatrix;      // columns of k, the same of q, the others of k, q
-  static constexpr int kAttend = 2 * kMatrix;   // the factor of u in o, two tiles
-  static constexpr int kTotal = kAttend + 2 * TileRecord::kMatrixBytes;  // sums of log2-decays
+  // First k and q: 64 columns of k, the same of q, the others of k and of q.
+  static constexpr int kLower = 0;          // L, at last two tiles: T and the factor of u in o
+  static constexpr int kInverse = kMatrix;  // T
+  static constexpr int kRest = 2 * kMatrix;  // what the factor of u is short of, a tile
+  static constexpr int kTotal = kRest + TileRecord::kMatrixBytes;  // sums of log2-decays
   static constexpr int kStrength = kTotal + kChunk * 4;                  // beta
   static constexpr int kPlace = kStrength + kChunk * 4;
   static constexpr int kBarrier = kPlace + static_cast<int>(sizeof(Place));
   static constexpr int kBytes = (kBarrier + 8 + 1023) / 1024 * 1024;
   static_assert(4 * kHalfBytes <= 2 * kMatrix && kBarrier % 8 == 0);
+  static_assert(2 * TileRecord::kMatrixBytes <= kMatrix);
 };
 
 /// One chunk and value head by four warps that meet at barrier `meeting`. `bench` is a multiple of
@@ -125,6 +127,38 @@ __device__ __forceinline__ void prepare_tiles_of(const Params& p, const Maps& ma
   }
   __syncwarp();
   invert_diagonal(lower, inverse, warp, lane);
+  if (thread < kChunk) {
+    const float mine = total[thread];
+    record.decay[thread] = exp2_short(mine);
+    record.strength[thread] = strength[thread];
+    record.left[thread] = exp2_short(total[kChunk - 1] - mine);
+  }
+  meet();
+  const int pair = warp / 2;
+  const int side = warp % 2;
+  invert_below<16, 1>(lower, inverse, 32 * pair + 16, 32 * pair + 16, 32 * pair + 8 * side, g, t);
+  meet();
+  invert_below<32, 2>(lower, inverse, 32, 32 + 16 * pair, 16 * side, g, t);
+  meet();
+#pragma unroll
+  for (int block = 0; block < 4; ++block) {
+    uint32_t solve[4] = {};
+    if (block <= warp) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = g + 8 * (i % 2);
+        const int column = 8 * (i / 2) + 2 * t;
+        const float2 factor = *reinterpret_cast<const float2*>(strength + 16 * block + column);
+        const float2 x = *reinterpret_cast<const float2*>(
+            inverse + (16 * warp + row) * kPitch + 16 * block + column);
+        const bool below = block < warp;
+        solve[i] = pack_bf16(below || row > column ? x.x * factor.x : 0.0f,
+                             below || row > column + 1 ? x.y * factor.y : 0.0f);
+      }
+    }
+    store_matrices(base + B::kLower + swizzled(16 * warp + block_row, 2 * block + block_piece),
+                   solve);
+  }
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
     uint32_t attend[4] = {};
@@ -151,52 +185,24 @@ __device__ __forceinline__ void prepare_tiles_of(const Params& p, const Maps& ma
         }
       }
     }
-    const uint32_t at =
-        base + B::kAttend + swizzled(16 * block + other_row, 2 * warp + other_piece);
-    store_matrices_transposed(at, attend);
-    store_matrices_transposed(at + TileRecord::kMatrixBytes, rest);
-  }
-  if (thread < kChunk) {
-    const float mine = total[thread];
-    record.decay[thread] = exp2_short(mine);
-    record.strength[thread] = strength[thread];
-    record.left[thread] = exp2_short(total[kChunk - 1] - mine);
+    const int at = swizzled(16 * block + other_row, 2 * warp + other_piece);
+    store_matrices_transposed(base + B::kLower + TileRecord::kMatrixBytes + at, attend);
+    store_matrices_transposed(base + B::kRest + at, rest);
   }
   order_before_async();
   meet();
-  if (thread == 0) store_bulk(record.attend, base + B::kAttend, sizeof(record.attend));
-  const int pair = warp / 2;
-  const int side = warp % 2;
-  invert_below<16, 1>(lower, inverse, 32 * pair + 16, 32 * pair + 16, 32 * pair + 8 * side, g, t);
-  meet();
-  invert_below<32, 2>(lower, inverse, 32, 32 + 16 * pair, 16 * side, g, t);
-  meet();
-#pragma unroll
-  for (int block = 0; block < 4; ++block) {
-    uint32_t solve[4] = {};
-    if (block <= warp) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = g + 8 * (i % 2);
-        const int column = 8 * (i / 2) + 2 * t;
-        const float2 factor = *reinterpret_cast<const float2*>(strength + 16 * block + column);
-        const float2 x = *reinterpret_cast<const float2*>(
-            inverse + (16 * warp + row) * kPitch + 16 * block + column);
-        const bool below = block < warp;
-        solve[i] = pack_bf16(below || row > column ? x.x * factor.x : 0.0f,
-                             below || row > column + 1 ? x.y * factor.y : 0.0f);
-      }
-    }
-    store_matrices(base + B::kLower + swizzled(16 * warp + block_row, 2 * block + block_piece),
-                   solve);
+  if (thread == 0) {
+    static_assert(offsetof(TileRecord, attend) == TileRecord::kMatrixBytes);
+    store_bulk(record.solve, base + B::kLower, 2 * TileRecord::kMatrixBytes);
+    store_bulk(record.attend[1], base + B::kRest, TileRecord::kMatrixBytes);
   }
-  order_before_async();
-  meet();
-  if (thread == 0) store_bulk(record.solve, base + B::kLower, sizeof(record.solve));
 }
 
+#ifndef TEAMS
+#define TEAMS 5
+#endif
 #ifndef PF
-#define PF 2
+#define PF 1
 #endif
 /// Brings to the second-level cache what the second kernel will read: an eighth of the chunk's v,
 /// and the state of one head.
@@ -214,7 +220,7 @@ __device__ __forceinline__ void prefetch_for_chain(const Params& p, const Place&
 }
 
 /// One chunk and value head a block.
-__global__ void __launch_bounds__(kPrepareThreads, 4)
+__global__ void __launch_bounds__(kPrepareThreads, TEAMS)
     prepare_tiles(const __grid_constant__ Params p, const __grid_constant__ Maps maps) {
 #if GDN_WARPGROUPS
   extern __shared__ __align__(128) char shared[];
