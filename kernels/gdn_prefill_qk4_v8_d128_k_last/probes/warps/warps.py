@@ -42,7 +42,9 @@ def _build(shape, prepare_blocks, folder):
         (folder / name).write_text(text)
     for name in ("cuda_runtime.h", "cuda_bf16.h", "ptx.cuh", "wgmma.cuh", "warps.cpp"):
         (folder / name).write_text((HERE / name).read_text())
-    (folder / "tunables.h").write_text(f"#define KOPT_PREPARE_BLOCKS {prepare_blocks}\n")
+    (folder / "tunables.h").write_text(
+        f"#define KOPT_PREPARE_BLOCKS {prepare_blocks}\n#define KOPT_TEAMS 5\n"
+    )
     library = folder / "warps.so"
     command = ["g++", "-O2", "-w", "-std=c++20", "-shared", "-fPIC", "-I.", f"-DSHAPE={shape}"]
     subprocess.run([*command, "warps.cpp", "-o", str(library)], cwd=folder, check=True)

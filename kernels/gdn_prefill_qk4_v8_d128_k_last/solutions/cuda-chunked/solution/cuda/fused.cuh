@@ -72,7 +72,7 @@ __device__ __forceinline__ void run_team(const Params& p, const Maps& maps, char
       }
     }
     const int rest = tokens - order.chunk * kChunk;
-    const Place place{begin + order.chunk * kChunk, rest < kChunk ? rest : kChunk, -1};
+    const Place place{begin + order.chunk * kChunk, rest < kChunk ? rest : kChunk};
     const int64_t slot = slot_of(begin, sequence) + order.chunk;
     const int head = index % kHeads;
     prepare_tiles_of(p, maps, place, slot, head, bench, parity, thread, meeting);

@@ -32,7 +32,6 @@ __device__ __forceinline__ Gates gates_of(const Params& p, int64_t token, int he
 struct Place {
   int64_t first;  // token
   int count;      // tokens; at most 0 where the slot is not used
-  int opens;      // the sequence whose first chunk it is, or -1
 };
 
 /// Searches with all threads of a block.
@@ -43,7 +42,7 @@ __device__ __forceinline__ Place place_of(const Params& p, int64_t slot, Place& 
     if (slot_of(begin, n) <= slot && slot < slot_of(end, n + 1)) {
       const int64_t first = begin + (slot - slot_of(begin, n)) * kChunk;
       const int64_t rest = end - first;
-      found = {first, static_cast<int>(rest < kChunk ? rest : kChunk), first == begin ? n : -1};
+      found = {first, static_cast<int>(rest < kChunk ? rest : kChunk)};
     }
   }
   __syncthreads();

@@ -4,6 +4,7 @@
 #include "prepare.cuh"
 #include "problem.cuh"
 #include "ptx.cuh"
+#include "tunables.h"
 #include "wgmma.cuh"
 
 namespace gdn {
@@ -198,29 +199,19 @@ __device__ __forceinline__ void prepare_tiles_of(const Params& p, const Maps& ma
   }
 }
 
-#ifndef TEAMS
-#define TEAMS 5
-#endif
-#ifndef PF
-#define PF 1
-#endif
-/// Brings to the second-level cache what the second kernel will read: an eighth of the chunk's v,
-/// and the state of one head.
-__device__ __forceinline__ void prefetch_for_chain(const Params& p, const Place& place, int head) {
+/// Brings to the second-level cache an eighth of the chunk's v, for the second kernel. (The states
+/// as well are too much: 8192 tokens in 57 sequences took 4 us more.)
+__device__ __forceinline__ void prefetch_values(const Params& p, const Place& place, int head) {
   constexpr int kRows = kChunk / kHeads;
   const int rest = place.count - head * kRows;
-  if (PF >= 1 && rest > 0) {
+  if (rest > 0) {
     prefetch(p.v + (place.first + head * kRows) * (kHeads * kWidth),
              (rest < kRows ? rest : kRows) * (kHeads * kWidth * 2));
-  }
-  if (PF >= 2 && p.state != nullptr && place.opens >= 0) {
-    prefetch(p.state + (static_cast<int64_t>(place.opens) * kHeads + head) * kStateSize,
-             kStateSize * 4);
   }
 }
 
 /// One chunk and value head a block.
-__global__ void __launch_bounds__(kPrepareThreads, TEAMS)
+__global__ void __launch_bounds__(kPrepareThreads, KOPT_TEAMS)
     prepare_tiles(const __grid_constant__ Params p, const __grid_constant__ Maps maps) {
 #if GDN_WARPGROUPS
   extern __shared__ __align__(128) char shared[];
@@ -233,7 +224,7 @@ __global__ void __launch_bounds__(kPrepareThreads, TEAMS)
   }
   const Place place = place_of(p, slot, *reinterpret_cast<Place*>(bench + Workbench::kPlace));
   if (place.count <= 0) return;
-  if (threadIdx.x == 32) prefetch_for_chain(p, place, blockIdx.x % kHeads);
+  if (threadIdx.x == 32) prefetch_values(p, place, blockIdx.x % kHeads);
   prepare_tiles_of(p, maps, place, slot, blockIdx.x % kHeads, bench, 0, threadIdx.x, 1);
   if (threadIdx.x == 0) stores_read();
 #endif
