@@ -226,6 +226,13 @@ inline void store_box(const TensorMap& map, int column, int row, uint32_t source
   });
 }
 
+// Blocks run one by one here: no clusters.
+inline void copy_bulk_to_both(uint32_t, const void*, uint32_t, uint32_t) { fail("a cluster"); }
+inline void copy_box_to_both(uint32_t, const TensorMap&, int, int, uint32_t) { fail("a cluster"); }
+inline uint32_t cluster_rank() { fail("a cluster"); }
+inline void barrier_arrive_at(uint32_t, uint32_t) { fail("a cluster"); }
+inline void cluster_meet() { fail("a cluster"); }
+
 inline void store_bulk(void* target, uint32_t source, uint32_t bytes) {
   if (reinterpret_cast<uintptr_t>(target) % 16 != 0) fail("misaligned bulk store");
   memcpy(target, at(source, 16), bytes);

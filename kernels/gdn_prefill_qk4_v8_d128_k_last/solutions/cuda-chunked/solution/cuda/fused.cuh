@@ -12,7 +12,6 @@
 namespace gdn {
 
 constexpr int kFusedSequences = 8;
-constexpr int kPrepareTeams = 3;  // that share a multiprocessor
 
 /// The chunks of all sequences: first chunks, second chunks, and so on.
 struct ChunkOrder {
@@ -88,18 +87,18 @@ __device__ __forceinline__ void run_team(const Params& p, const Maps& maps, char
 template <class W>
 __global__ void __launch_bounds__(W::kThreads, 1)
     fused(const __grid_constant__ Params p, const __grid_constant__ Maps maps) {
-  static_assert(W::kFused && W::kThreads == kPrepareTeams * kPrepareThreads && W::kSplits == 2);
-  static_assert(kPrepareTeams * Workbench::kBytes + 1024 <= W::kSharedBytes);
+  static_assert(W::kFused && W::kThreads == W::kTeams * kPrepareThreads && W::kSplits == 2);
+  static_assert(W::kTeams * Workbench::kBytes + 1024 <= W::kSharedBytes);
 #if GDN_WARPGROUPS
   extern __shared__ __align__(128) char shared[];
-  const int teams = static_cast<int>(gridDim.x) - p.sequences * kHeads * W::kSplits;
-  if (static_cast<int>(blockIdx.x) < teams) {
+  const int preparing = static_cast<int>(gridDim.x) - p.sequences * kHeads * W::kSplits;
+  if (static_cast<int>(blockIdx.x) < preparing) {
     const int team = threadIdx.x / kPrepareThreads;
     char* bench = shared + (-shared_address(shared) & 1023u) + team * Workbench::kBytes;
-    run_team(p, maps, bench, blockIdx.x + team * teams, kPrepareTeams * teams,
+    run_team(p, maps, bench, blockIdx.x + team * preparing, W::kTeams * preparing,
              threadIdx.x % kPrepareThreads, 1 + team);
   } else {
-    run_wide<W>(p, maps, shared, teams);
+    run_wide<W>(p, maps, shared, preparing);
   }
 #endif
 }

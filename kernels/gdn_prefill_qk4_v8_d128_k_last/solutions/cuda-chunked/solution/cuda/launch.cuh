@@ -44,24 +44,26 @@ cudaError_t launch_prepare_tiles(const Params& params, const Maps& maps, cudaStr
 }
 
 /// Launches the second kernel such that it may start while the first one runs; `processors` is the
-/// number of multiprocessors.
-template <class S, auto kKernel, class... Arguments>
+/// number of multiprocessors, an even one where clusters are used.
+template <class S, auto kKernel, bool kCluster = false, class... Arguments>
 cudaError_t launch_second(const Params& params, int processors, cudaStream_t stream,
                           const Arguments&... arguments) {
   const cudaError_t allowed = allow_shared_memory<kKernel>(S::kSharedBytes);
   if (allowed != cudaSuccess) return allowed;
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {2, 1, 1};
   const int tasks = params.sequences * kHeads * S::kSplits;
-  const int fit = processors * S::kBlocks;
+  const int fit = kCluster ? processors / 2 * 2 : processors * S::kBlocks;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(tasks < fit ? tasks : fit);
   config.blockDim = dim3(S::kThreads);
   config.dynamicSmemBytes = S::kSharedBytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = kCluster ? 2 : 1;
   return cudaLaunchKernelEx(&config, kKernel, params, arguments...);
 }
 
@@ -127,7 +129,7 @@ cudaError_t map_tensors(Maps& maps, const Params& params) {
 template <class W>
 cudaError_t launch_wide(const Params& params, const Maps& maps, int processors,
                         cudaStream_t stream) {
-  return launch_second<W, wide_chain<W>>(params, processors, stream, maps);
+  return launch_second<W, wide_chain<W>, W::kPaired>(params, processors, stream, maps);
 }
 
 /// One launch, with at least one token and at most kFusedSequences sequences; the first flags of

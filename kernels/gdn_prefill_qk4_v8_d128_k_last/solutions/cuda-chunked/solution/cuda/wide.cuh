@@ -12,15 +12,18 @@ namespace gdn {
 
 /// Blocks of 64 columns of V: a warpgroup has the state, a second one computes the output, and a
 /// thread of a third one starts copies. Where it is fused, other blocks of the same kernel prepare
-/// the chunks.
-template <int kStagesT, bool kFusedT = false>
+/// the chunks. Where it is paired, the blocks with the halves of V of a head are a cluster, and
+/// each copies half of what both need to both.
+template <int kStagesT, bool kFusedT = false, bool kPairedT = false>
 struct Wide {
   static constexpr bool kFused = kFusedT;
+  static constexpr bool kPaired = kPairedT;
   static constexpr int kStages = kStagesT;
   static constexpr int kColumns = 64;
   static constexpr int kSplits = kWidth / kColumns;
   static constexpr int kBlocks = 1;
-  static constexpr int kThreads = 384;
+  static constexpr int kTeams = kFused ? 4 : 0;  // of four warps, where a block prepares chunks
+  static constexpr int kThreads = kFused ? kTeams * 128 : 384;
   static constexpr int kWorkers = 8;  // warps that are done with a stage one by one
 
   static constexpr int kHalfBytes = kChunk * 128;  // 64 tokens, 64 columns
@@ -62,6 +65,15 @@ struct WideMemory {
   __device__ uint32_t update_read() const { return full(2 * W::kStages + 3); }
 };
 
+/// The warp is done with a stage.
+template <class W>
+__device__ __forceinline__ void release(WideMemory<W> memory, int stage, int lane) {
+  __syncwarp();
+  if (lane != 0) return;
+  barrier_arrive(memory.empty(stage));
+  if constexpr (W::kPaired) barrier_arrive_at(memory.empty(stage), cluster_rank() ^ 1);
+}
+
 /// Copies q, k and v of a chunk. Tokens of the next sequence may come along: they neither write nor
 /// are written out.
 template <class W>
@@ -70,10 +82,18 @@ __device__ __forceinline__ void copy_rows(const Maps& maps, const Task& task, in
   const int row = task.begin + chunk * kChunk;
   const int key_column = task.head() / (kHeads / kKeyHeads) * kWidth;
   const int column = task.head() * kWidth + task.column;
+  if constexpr (W::kPaired) {
+    const bool second = cluster_rank() != 0;
+    const TensorMap& map = second ? maps.q : maps.k;
+    const uint32_t target = second ? stage + W::kQ : stage;
+    copy_box_to_both(target, map, key_column, row, full);
+    copy_box_to_both(target + W::kHalfBytes, map, key_column + 64, row, full);
+  } else {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    copy_box(stage + half * W::kHalfBytes, maps.k, key_column + 64 * half, row, full);
-    copy_box(stage + W::kQ + half * W::kHalfBytes, maps.q, key_column + 64 * half, row, full);
+    for (int half = 0; half < 2; ++half) {
+      copy_box(stage + half * W::kHalfBytes, maps.k, key_column + 64 * half, row, full);
+      copy_box(stage + W::kQ + half * W::kHalfBytes, maps.q, key_column + 64 * half, row, full);
+    }
   }
   copy_box(stage + W::kV, maps.v, column, row, full);
 }
@@ -83,9 +103,15 @@ __device__ __forceinline__ void copy_record(const Params& p, const Task& task, i
                                             uint32_t stage, uint32_t full) {
   const int64_t slot = slot_of(task.begin, task.lane / kHeads) + chunk;
   if constexpr (W::kFused) flag_take(p.flags + slot * kHeads + task.head());
-  copy_bulk(stage + W::kRecord,
-            p.workspace + (slot * kHeads + task.head()) * sizeof(TileRecord), sizeof(TileRecord),
-            full);
+  const char* source = p.workspace + (slot * kHeads + task.head()) * sizeof(TileRecord);
+  if constexpr (W::kPaired) {
+    constexpr uint32_t kPart = sizeof(TileRecord) / 2;
+    static_assert(kPart % 16 == 0);
+    const uint32_t offset = cluster_rank() * kPart;
+    copy_bulk_to_both(stage + W::kRecord + offset, source + offset, kPart, full);
+  } else {
+    copy_bulk(stage + W::kRecord, source, sizeof(TileRecord), full);
+  }
 }
 
 /// Copies the state before a sequence.
@@ -203,7 +229,7 @@ __device__ __forceinline__ void run_chain_group(const Params& p, const Maps& map
   const auto left_stage = [&] {
     if (leaving >= 0 && warp == 0) {
       if (lane == 0) stores_read();
-      warp_arrive(memory.empty(leaving), lane);
+      release(memory, leaving, lane);
     }
     leaving = -1;
   };
@@ -217,14 +243,14 @@ __device__ __forceinline__ void run_chain_group(const Params& p, const Maps& map
                                                  16 * warp * kWidth);
 #pragma unroll 1
       for (int i = lane; i < 16 * kWidth / 4; i += 32) target[i] = make_float4(0, 0, 0, 0);
-      warp_arrive(memory.empty(turn.stage), lane);
+      release(memory, turn.stage, lane);
       turn = turn.next();
       continue;
     }
     float s[64];
     if (note.chunk < 0) {
       load_state<W>(s, memory.stage(turn.stage), own_row, lane);
-      warp_arrive(memory.empty(turn.stage), lane);
+      release(memory, turn.stage, lane);
       turn = turn.next();
       barrier_wait(memory.full(turn.stage), turn.parity);
     } else {
@@ -356,7 +382,7 @@ __device__ __forceinline__ void run_chain_group(const Params& p, const Maps& map
       if (!last) barrier_wait(memory.full(next.stage), next.parity);
       products_wait<0>();
       results_ready(s);
-      if (!last) warp_arrive(memory.empty(turn.stage), lane);
+      if (!last) release(memory, turn.stage, lane);
       // After the last chunk this is of no use, but the compiler would not have a branch here.
       start(last ? stage : memory.stage(next.stage), !last);
       if (!last) turn = next;
@@ -374,7 +400,7 @@ __device__ __forceinline__ void run_chain_group(const Params& p, const Maps& map
       }
     }
     leaving = turn.stage;
-    if (warp != 0) warp_arrive(memory.empty(turn.stage), lane);
+    if (warp != 0) release(memory, turn.stage, lane);
     turn = turn.next();
   }
   left_stage();
@@ -393,7 +419,7 @@ __device__ __forceinline__ void run_output_group(const Params& p, WideMemory<W> 
     const Note note = uniform(load_note(stage + W::kNote));
     if (note.end()) break;
     if (note.tokens == 0 || note.chunk < 0) {
-      warp_arrive(memory.empty(turn.stage), lane);
+      release(memory, turn.stage, lane);
       turn = turn.next();
       continue;
     }
@@ -434,7 +460,7 @@ __device__ __forceinline__ void run_output_group(const Params& p, WideMemory<W> 
     results_ready(o);
     // The output takes the place of u, when all have multiplied with that.
     warps_meet(3, 128);
-    warp_arrive(memory.empty(turn.stage), lane);
+    release(memory, turn.stage, lane);
     const uint32_t tile = memory.update();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
@@ -474,22 +500,30 @@ __device__ __forceinline__ void run_wide(const Params& p, const Maps& maps, cons
   if (threadIdx.x == 0) {
     for (int i = 0; i < W::kStages; ++i) {
       barrier_init(memory.full(i), 1);
-      barrier_init(memory.empty(i), W::kWorkers);
+      barrier_init(memory.empty(i), W::kWorkers * (W::kPaired ? 2 : 1));
     }
     for (int i = 0; i < 4; ++i) barrier_init(memory.full(2 * W::kStages + i), 4);
     barriers_visible();
   }
   const Schedule<W> schedule(p, order, first_block);
-  __syncthreads();
+  if constexpr (W::kPaired) {
+    cluster_meet();
+  } else {
+    __syncthreads();
+  }
   if (warp < 4) {
     take_registers<240>();
     run_chain_group<W>(p, maps, memory, warp, lane);
   } else if (warp < W::kWorkers) {
-    drop_registers<152>();
+    if constexpr (!W::kFused) drop_registers<152>();
     run_output_group<W>(p, memory, warp - 4, lane);
   } else {
     drop_registers<40>();
     if (warp == W::kWorkers && lane == 0) run_copies<W>(p, maps, schedule, memory);
+  }
+  if constexpr (W::kPaired) {
+    __syncwarp();
+    cluster_meet();  // what the other block sends has to have a place
   }
 }
 
