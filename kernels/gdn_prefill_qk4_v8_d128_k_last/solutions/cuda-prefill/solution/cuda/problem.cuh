@@ -1,0 +1,60 @@
+// One call, and who can serve it. The parts know nothing of each other, and the host that calls
+// them nothing of their insides.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gdn {
+
+constexpr int kHeads = 8;    // value heads
+constexpr int kQkHeads = 4;  // query and key heads
+constexpr int kWidth = 128;  // of keys and of values
+
+/// Device pointers and scalars of one call; all tensors are contiguous, T tokens, N sequences.
+struct Problem {
+  const __nv_bfloat16* q;     // (T, 4, K)
+  const __nv_bfloat16* k;     // (T, 4, K)
+  const __nv_bfloat16* v;     // (T, 8, V)
+  const float* state;         // (N, 8, V, K), null for zeros
+  const float* A_log;         // (8)
+  const __nv_bfloat16* a;     // (T, 8)
+  const float* dt_bias;       // (8)
+  const __nv_bfloat16* b;     // (T, 8)
+  const int64_t* cu_seqlens;  // (N + 1)
+  __nv_bfloat16* output;      // (T, 8, V)
+  float* new_state;           // (N, 8, V, K)
+  float scale;
+  int tokens;
+  int sequences;  // at least one
+};
+
+namespace fused {  // fused.cu
+
+/// How the rows of a state are dealt out.
+enum class Split {
+  kColumns,   // 16 rows a CTA, each of four warps has a quarter of their columns
+  kRows,      // 16 rows a CTA, one warp has them
+  kManyRows,  // 64 rows a CTA, four warps have 16 each
+};
+
+/// One kernel, chunks of 16 tokens.
+cudaError_t launch(const Problem& problem, Split split, cudaStream_t stream);
+
+}  // namespace fused
+
+namespace chunked {  // chunked.cu
+
+/// Of scratch memory, aligned to 16; nothing in it outlives a call.
+size_t workspace_bytes(int tokens, int sequences);
+
+/// Two kernels, chunks of 64 tokens. `columns` of V a block, 16, 32 or 64: the fewer, the shorter a
+/// step, and the more often k and q are loaded. `processors` is the number of multiprocessors.
+cudaError_t launch(const Problem& problem, int columns, void* workspace, int processors,
+                   cudaStream_t stream);
+
+}  // namespace chunked
+}  // namespace gdn
