@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -26,7 +26,7 @@ pytestmark = [
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def _emulator() -> ModuleType:
+def _emulator() -> Any:
     spec = importlib.util.spec_from_file_location("emulate", EMULATOR)
     assert spec is not None
     assert spec.loader is not None
