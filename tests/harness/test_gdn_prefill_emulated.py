@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DEFINITION = ROOT / "kernels" / "gdn_prefill_qk4_v8_d128_k_last"
 EMULATOR = DEFINITION / "probes" / "emulator" / "emulate.py"
-FUSED = ("kColumns", "kRows", "kManyRows")
-CHUNKED = ("kChunked16", "kChunked32")
+FUSED = ("kColumns", "kOneTile", "kTwoTiles", "kFourTiles")
+CHUNKED = ("kChunked",)
 
 pytestmark = [
     pytest.mark.slow,
@@ -60,7 +60,7 @@ def test_part_is_right_for_every_generator(run: Run, part: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("part", "tokens"), [*((p, 300) for p in FUSED), ("kChunked16", 500)])
+@pytest.mark.parametrize(("part", "tokens"), [*((p, 300) for p in FUSED), ("kChunked", 500)])
 def test_part_is_right_where_stages_are_used_again(run: Run, part: str, tokens: int) -> None:
     """More chunks than a ring has stages, so that every barrier goes round."""
     done = run("--part", part, "--tokens", str(tokens), "--sequences", "1")
@@ -70,7 +70,7 @@ def test_part_is_right_where_stages_are_used_again(run: Run, part: str, tokens: 
 def test_blocks_take_several_tasks_of_the_chunked_part(run: Run) -> None:
     """On fewer multiprocessors than there is work, blocks load across the ends of sequences."""
     options = ("--tokens", "330", "--sequences", "6", "--processors", "3")
-    done = run("--part", "kChunked32", *options, "--generator", "ragged")
+    done = run("--part", "kChunked", *options, "--generator", "ragged")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -102,7 +102,7 @@ def test_every_workload_is_dispatched_and_sizes_matter(library: Path) -> None:
         (
             "fused/value_side.cuh",
             "announce(shared_.handed[tile_][number].state);",
-            "kRows",
+            "kOneTile",
             "deadlock",
         ),
         (
@@ -114,13 +114,13 @@ def test_every_workload_is_dispatched_and_sizes_matter(library: Path) -> None:
         (
             "fused/key_side.cuh",
             "await(shared_.barriers[index].loaded, chunk / kStages);",
-            "kRows",
+            "kOneTile",
             "not finite where it should be",
         ),
         (
             "chunked/schedule.cuh",
             "barrier_arrive_after_copies(memory.full(stage));",
-            "kChunked16",
+            "kChunked",
             "copies that nobody waits for",
         ),
     ],

@@ -1,6 +1,6 @@
 """Runs cuda-prefill's device code on a CPU and compares it with the reference, strict rule.
 
-Usage: python emulate.py --tokens 150 --sequences 4 --part kChunked16 --generator ragged typical
+Usage: python emulate.py --tokens 150 --sequences 4 --part kChunked --generator ragged typical
 """
 
 import argparse

@@ -210,6 +210,7 @@ inline void wait_for_previous_kernel() {}
 
 inline uint4 load_shared(uint32_t address) { return loaded<uint4>(address); }
 inline float2 load_shared_pair(uint32_t address) { return loaded<float2>(address); }
+inline uint32_t load_shared_word(uint32_t address) { return loaded<uint32_t>(address); }
 inline float load_shared_float(uint32_t address) { return loaded<float>(address); }
 inline void store_shared(uint32_t address, uint4 x) { memcpy(at(address, 16), &x, 16); }
 inline void store_shared_word(uint32_t address, uint32_t x) { memcpy(at(address, 4), &x, 4); }

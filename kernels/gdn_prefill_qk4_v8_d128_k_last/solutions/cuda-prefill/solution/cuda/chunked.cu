@@ -17,6 +17,7 @@
 #include "chunked/chain.cuh"
 #include "chunked/prepare.cuh"
 #include "launch.cuh"
+#include "tunables.h"
 
 namespace gdn::chunked {
 namespace {
@@ -35,19 +36,17 @@ size_t workspace_bytes(int tokens, int sequences) {
   return static_cast<size_t>(slots_of(tokens, sequences)) * kHeads * sizeof(Record);
 }
 
-cudaError_t launch(const Problem& problem, int columns, void* workspace, int processors,
-                   cudaStream_t stream) {
+cudaError_t launch(const Problem& problem, void* workspace, int processors, cudaStream_t stream) {
   const Params params{problem, static_cast<char*>(workspace)};
   const int64_t slots = slots_of(problem.tokens, problem.sequences);
   const Grid chunks{slots * kHeads, kPrepareThreads, 0};
   const cudaError_t prepared = launch_grid<prepare>(chunks, params, stream);
   if (prepared != cudaSuccess) return prepared;
-  switch (columns) {
-    case 16: return launch_chain<Shape<16, 1, 3, false, 1, KOPT_PARTS>>(params, processors, stream);
-    case 32: return launch_chain<Shape<32, 1, 3, false, 1>>(params, processors, stream);
-    case 64: return launch_chain<Shape<64, KOPT_TILES, 2, false, 1>>(params, processors, stream);
+  // The fewer columns of V a block has, the shorter a step, and the more often k and q are loaded.
+  if (problem.sequences <= KOPT_NARROW_UP_TO) {
+    return launch_chain<Shape<16, 1, 3, false, 1, KOPT_PARTS>>(params, processors, stream);
   }
-  return cudaErrorInvalidValue;
+  return launch_chain<Shape<32, 1, 2, false, 1>>(params, processors, stream);
 }
 
 }  // namespace gdn::chunked

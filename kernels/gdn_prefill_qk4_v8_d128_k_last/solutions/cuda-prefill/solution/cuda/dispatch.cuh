@@ -6,11 +6,11 @@
 namespace gdn {
 
 enum class Part {
-  kColumns,    // fused, see Split
-  kRows,
-  kManyRows,
-  kChunked16,  // chunked, with so many columns of V a block
-  kChunked32,
+  kColumns,  // fused, see Split
+  kOneTile,
+  kTwoTiles,
+  kFourTiles,
+  kChunked,
 };
 
 /// Serves calls of up to so many sequences and up to so many tokens.
@@ -26,24 +26,24 @@ constexpr int64_t kAny = INT64_MAX;
 /// where the faster of two parts changes for lengths split at random, from the times that LOG.md
 /// lists (NVIDIA H200, 2026-11-30).
 constexpr Regime kRegimes[] = {
-    {1, 160, Part::kColumns},    {1, 1440, Part::kRows},  {1, kAny, Part::kChunked16},
-    {2, 220, Part::kColumns},    {2, 1440, Part::kRows},  {2, kAny, Part::kChunked16},
-    {4, 1500, Part::kRows},      {4, kAny, Part::kChunked16},
-    {12, 1500, Part::kRows},     {12, kAny, Part::kChunked32},
-    {kAny, kAny, Part::kManyRows},
+    {1, 150, Part::kColumns},     {1, 900, Part::kOneTile},   {1, kAny, Part::kChunked},
+    {2, 180, Part::kColumns},     {2, 1300, Part::kOneTile},  {2, kAny, Part::kChunked},
+    {4, 1300, Part::kTwoTiles},   {4, kAny, Part::kChunked},
+    {12, 1500, Part::kFourTiles}, {12, kAny, Part::kChunked},
+    {kAny, kAny, Part::kFourTiles},
 };
 
 constexpr Part part_for(int64_t tokens, int64_t sequences) {
   for (const Regime& regime : kRegimes) {
     if (sequences <= regime.sequences && tokens <= regime.tokens) return regime.part;
   }
-  return Part::kManyRows;
+  return Part::kFourTiles;
 }
 
 /// Of scratch memory.
 inline size_t workspace_bytes(Part part, const Problem& problem) {
-  const bool chunked = part == Part::kChunked16 || part == Part::kChunked32;
-  return chunked ? chunked::workspace_bytes(problem.tokens, problem.sequences) : 0;
+  if (part != Part::kChunked) return 0;
+  return chunked::workspace_bytes(problem.tokens, problem.sequences);
 }
 
 inline cudaError_t launch(Part part, const Problem& problem, void* workspace, int processors,
@@ -51,10 +51,10 @@ inline cudaError_t launch(Part part, const Problem& problem, void* workspace, in
   using fused::Split;
   switch (part) {
     case Part::kColumns: return fused::launch(problem, Split::kColumns, stream);
-    case Part::kRows: return fused::launch(problem, Split::kRows, stream);
-    case Part::kManyRows: return fused::launch(problem, Split::kManyRows, stream);
-    case Part::kChunked16: return chunked::launch(problem, 16, workspace, processors, stream);
-    case Part::kChunked32: return chunked::launch(problem, 32, workspace, processors, stream);
+    case Part::kOneTile: return fused::launch(problem, Split::kOneTile, stream);
+    case Part::kTwoTiles: return fused::launch(problem, Split::kTwoTiles, stream);
+    case Part::kFourTiles: return fused::launch(problem, Split::kFourTiles, stream);
+    case Part::kChunked: return chunked::launch(problem, workspace, processors, stream);
   }
   return cudaErrorInvalidValue;
 }

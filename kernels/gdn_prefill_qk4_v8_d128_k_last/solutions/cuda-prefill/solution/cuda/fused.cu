@@ -13,6 +13,7 @@
 // logarithms, later minus earlier, so never positive.
 #include "fused/kernel.cuh"
 #include "launch.cuh"
+#include "tunables.h"
 
 namespace gdn::fused {
 namespace {
@@ -29,11 +30,13 @@ cudaError_t launch_shape(const Problem& problem, cudaStream_t stream) {
 cudaError_t launch(const Problem& problem, Split split, cudaStream_t stream) {
   switch (split) {
     case Split::kColumns:
-      return launch_shape<Shape<1, 4, 2, KOPT_COLUMNS_KEY_WARPS, 1>>(problem, stream);
-    case Split::kRows:
-      return launch_shape<Shape<1, 1, 1, KOPT_ROWS_KEY_WARPS, 1>>(problem, stream);
-    case Split::kManyRows:
-      return launch_shape<Shape<4, 1, 1, KOPT_MANY_ROWS_KEY_WARPS, 1>>(problem, stream);
+      return launch_shape<Shape<1, 4, 2, KOPT_COLUMNS_KEY_WARPS, 8>>(problem, stream);
+    case Split::kOneTile:
+      return launch_shape<Shape<1, 1, 1, KOPT_KEY_WARPS, KOPT_STAGES>>(problem, stream);
+    case Split::kTwoTiles:
+      return launch_shape<Shape<2, 1, 1, KOPT_KEY_WARPS, 8>>(problem, stream);
+    case Split::kFourTiles:
+      return launch_shape<Shape<4, 1, 1, KOPT_KEY_WARPS, 8>>(problem, stream);
   }
   return cudaErrorInvalidValue;
 }

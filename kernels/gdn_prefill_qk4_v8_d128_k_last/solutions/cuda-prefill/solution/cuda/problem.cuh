@@ -14,6 +14,12 @@ constexpr int kHeads = 8;    // value heads
 constexpr int kQkHeads = 4;  // query and key heads
 constexpr int kWidth = 128;  // of keys and of values
 
+/// A state that has decayed so much over the last tokens of a chunk is next to nothing but the few
+/// that they wrote. A query nearly orthogonal to their keys then cancels in the products of a row,
+/// and what the state was rounded by shows. Such a state is read out with 16 bits.
+constexpr float kSharpDecay = 1.0f / 64;
+constexpr int kLastTokens = 4;
+
 /// Device pointers and scalars of one call; all tensors are contiguous, T tokens, N sequences.
 struct Problem {
   const __nv_bfloat16* q;     // (T, 4, K)
@@ -34,11 +40,12 @@ struct Problem {
 
 namespace fused {  // fused.cu
 
-/// How the rows of a state are dealt out.
+/// How many tiles of 16 rows of a state a CTA has, a warp for each.
 enum class Split {
-  kColumns,   // 16 rows a CTA, each of four warps has a quarter of their columns
-  kRows,      // 16 rows a CTA, one warp has them
-  kManyRows,  // 64 rows a CTA, four warps have 16 each
+  kColumns,  // one tile, four warps with a quarter of its columns each
+  kOneTile,
+  kTwoTiles,
+  kFourTiles,
 };
 
 /// One kernel, chunks of 16 tokens.
@@ -51,10 +58,8 @@ namespace chunked {  // chunked.cu
 /// Of scratch memory, aligned to 16; nothing in it outlives a call.
 size_t workspace_bytes(int tokens, int sequences);
 
-/// Two kernels, chunks of 64 tokens. `columns` of V a block, 16, 32 or 64: the fewer, the shorter a
-/// step, and the more often k and q are loaded. `processors` is the number of multiprocessors.
-cudaError_t launch(const Problem& problem, int columns, void* workspace, int processors,
-                   cudaStream_t stream);
+/// Two kernels, chunks of 64 tokens; `processors` is the number of multiprocessors.
+cudaError_t launch(const Problem& problem, void* workspace, int processors, cudaStream_t stream);
 
 }  // namespace chunked
 }  // namespace gdn

@@ -65,6 +65,12 @@ __device__ __forceinline__ float load_shared_float(uint32_t address) {
   return x;
 }
 
+__device__ __forceinline__ uint32_t load_shared_word(uint32_t address) {
+  uint32_t x;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+  return x;
+}
+
 __device__ __forceinline__ void store_shared(uint32_t address, uint4 x) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x.x), "r"(x.y),
                "r"(x.z), "r"(x.w)

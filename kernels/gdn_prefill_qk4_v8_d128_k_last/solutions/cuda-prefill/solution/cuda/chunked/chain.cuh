@@ -69,9 +69,21 @@ struct Chain {
                       pack_bf16(right[0], right[1]), pack_bf16(right[2], right[3]));
   }
 
-  /// x = S k^T (V x tokens); what S is rounded to is handed over on the way.
+  /// What rounding to `x` has left of the same.
+  __device__ __forceinline__ uint4 rest(int m, int step, const uint4& x) const {
+    const float(&left)[4] = s[m][2 * step];
+    const float(&right)[4] = s[m][2 * step + 1];
+    return make_uint4(pack_bf16(left[0] - low_bf16(x.x), left[1] - high_bf16(x.x)),
+                      pack_bf16(left[2] - low_bf16(x.y), left[3] - high_bf16(x.y)),
+                      pack_bf16(right[0] - low_bf16(x.z), right[1] - high_bf16(x.z)),
+                      pack_bf16(right[2] - low_bf16(x.w), right[3] - high_bf16(x.w)));
+  }
+
+  /// x = S k^T (V x tokens); what S is rounded to is handed over on the way, and the rest if it is
+  /// sharp.
   __device__ __forceinline__ void read(float (&x)[kTiles][8][4], uint32_t k_tile,
-                                       uint32_t hand_over, const Lanes& lanes, int lane) const {
+                                       uint32_t hand_over, bool sharp, const Lanes& lanes,
+                                       int lane) const {
     constexpr int kBuffers = S::kRoomy || (!S::kSolo && kTiles == 1) ? 2 : 1;
     uint32_t b[kBuffers][4][4];
     const auto fetch = [&](int step) {
@@ -91,7 +103,9 @@ struct Chain {
       for (int m = 0; m < kTiles; ++m) {
         a[m] = rounded(m, step);
         if constexpr (!S::kSolo) {
-          store_shared(hand_over + ((m * kSteps + step) * 32 + lane) * 16, a[m]);
+          const uint32_t target = hand_over + ((m * kSteps + step) * 2 * 32 + lane) * 16;
+          store_shared(target, a[m]);
+          if (sharp) store_shared(target + 32 * 16, rest(m, step, a[m]));
         }
       }
 #pragma unroll
@@ -307,6 +321,7 @@ __device__ __forceinline__ void run_chain(const Params& p, const Schedule<S>& sc
                lane);
   }
   bool loaded = true;
+  bool sharp = false;  // the state, after the chunk before
   int exchange = 0;
   Turn<S> turn;
   bool ready = false;
@@ -334,7 +349,9 @@ __device__ __forceinline__ void run_chain(const Params& p, const Schedule<S>& sc
       const uint32_t k_tile = stage + part * (2 * kWidth / S::kParts);
       chain.read(y, k_tile,
                  stage + S::kStates + warp * S::kStateBytes + part * (S::kStateBytes / S::kParts),
-                 lanes, lane);
+                 sharp, lanes, lane);
+      // All chains of a block write the same.
+      if (!S::kSolo && lane == 0) store_shared_word(stage + S::kSharp, sharp);
       if constexpr (S::kParts > 1) {
         chain.exchange(y, memory.exchange(exchange, index), memory.exchange(exchange, index ^ 1),
                        1 + warp, lane);
@@ -403,6 +420,8 @@ __device__ __forceinline__ void run_chain(const Params& p, const Schedule<S>& sc
       }
       const float chunk_decay =
           load_shared_float(record + offsetof(Record, decay) + (kChunk - 1) * 4);
+      sharp = load_shared_float(record + offsetof(Record, left) +
+                                (kChunk - kLastTokens - 1) * 4) < kSharpDecay;
       const Turn<S> next = turn.next();
       ready = barrier_test(memory.full(next.stage), next.parity);
       chain.write(u, chunk_decay, k_tile, lanes);
@@ -412,6 +431,7 @@ __device__ __forceinline__ void run_chain(const Params& p, const Schedule<S>& sc
     const Note note = load_note(stage + S::kNote);  // again: cheaper than to keep it
     warp_arrive(memory.empty(turn.stage), lane);
     if (note.last()) {
+      sharp = false;
       chain.store(p.new_state + note.state_at(S::kColumns) + own_piece, lane);
     }
     turn = turn.next();
@@ -433,18 +453,22 @@ __device__ __forceinline__ void run_output(const Params& p, Memory<S> memory, in
     if (note.tokens > 0) {
       barrier_wait(memory.ready(turn.stage, warp), parities >> turn.stage & 1);
       parities ^= 1u << turn.stage;
+      const bool sharp = load_shared_word(stage + S::kSharp) != 0;
       Output<S, 0, 4> output;
 #pragma unroll
       for (int step = 0; step < 8; ++step) {
         uint4 state[kTiles];
+        uint4 rest[kTiles];
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
           constexpr int kSteps = Chain<S>::kSteps;
           const int at = (step / kSteps * kTiles + m) * kSteps + step % kSteps;
-          const uint32_t states = stage + S::kStates + warp * S::kStateBytes;
-          state[m] = load_shared(states + (at * 32 + lane) * 16);
+          const uint32_t states = stage + S::kStates + warp * S::kStateBytes + (at * 64 + lane) * 16;
+          state[m] = load_shared(states);
+          if (sharp) rest[m] = load_shared(states + 32 * 16);
         }
         output.read(state, step, stage + S::kQ, lane);
+        if (sharp) output.read(rest, step, stage + S::kQ, lane);
       }
       output.scale(p.scale, record, lane);
 #pragma unroll

@@ -32,7 +32,7 @@ struct Shape {
   static constexpr int kVRowBytes = 2 * kColumns + 16;
   static constexpr int kOutRowBytes = 32 * kTiles + 16;
   static constexpr int kRowsBytes = kChunk * kOutRowBytes;
-  static constexpr int kStateBytes = kSolo ? 0 : kTiles * 8 * 32 * 16;  // handed over by one warp
+  static constexpr int kStateBytes = kSolo ? 0 : kTiles * 16 * 32 * 16;  // handed over by one warp
   static constexpr int kUpdateBytes = kSolo ? 0 : kTiles * 4 * 32 * 16;
 
   static constexpr int kQ = kTileBytes;  // offsets in a stage; k is at 0
@@ -41,7 +41,8 @@ struct Shape {
   static constexpr int kStates = kRecord + static_cast<int>(sizeof(Record));
   static constexpr int kUpdates = kStates + kPairs * kStateBytes;
   static constexpr int kNote = kUpdates + kPairs * kUpdateBytes;
-  static constexpr int kStageBytes = kNote + 16;
+  static constexpr int kSharp = kNote + 16;  // whether the state is
+  static constexpr int kStageBytes = kSharp + 16;
 
   static constexpr int kRows = kStages * kStageBytes;
   static constexpr int kPartBytes = kTiles * 8 * 32 * 16;  // what a warp sends to the other part

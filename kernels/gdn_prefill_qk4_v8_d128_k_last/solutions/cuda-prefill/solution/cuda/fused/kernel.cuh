@@ -11,7 +11,7 @@ namespace gdn::fused {
 
 /// One CTA: all tokens of one sequence, for some rows of the state of one head.
 template <class ShapeT>
-__global__ void __launch_bounds__(ShapeT::kWarps * 32, ShapeT::kBlocks)
+__global__ void __launch_bounds__(ShapeT::kWarps * 32, 1)
     prefill(const __grid_constant__ Problem p) {
   extern __shared__ __align__(128) uint8_t memory[];
   Shared<ShapeT>& shared = *reinterpret_cast<Shared<ShapeT>*>(memory);

@@ -49,8 +49,8 @@ class KeySide {
     for (int chunk = warp_; chunk < item_.chunks; chunk += ShapeT::kKeyWarps) {
       const Gates gates = make_gates();
       load_gates(chunk + ShapeT::kKeyWarps);
-      const int index = chunk % kStages;
-      await(shared_.barriers[index].loaded, chunk / kStages);
+      const int index = chunk % ShapeT::kStages;
+      await(shared_.barriers[index].loaded, chunk / ShapeT::kStages);
       products(shared_.stage[index], shared_.barriers[index], gates);
     }
   }

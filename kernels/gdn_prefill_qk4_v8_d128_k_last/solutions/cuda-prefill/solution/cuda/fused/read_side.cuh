@@ -27,14 +27,14 @@ class ReadSide {
 
  private:
   __device__ __forceinline__ void step(int chunk) {
-    const int index = chunk % kStages;
+    const int index = chunk % ShapeT::kStages;
     const Stage<ShapeT>& stage = shared_.stage[index];
     const StageBarriers& barriers = shared_.barriers[index];
     const Handover& handover = shared_.handover[tile_][chunk % ShapeT::kHandovers];
     const HandoverBarriers& handed = shared_.handed[tile_][chunk % ShapeT::kHandovers];
     const int handed_use = chunk / ShapeT::kHandovers;
 
-    await(barriers.loaded, chunk / kStages);
+    await(barriers.loaded, chunk / ShapeT::kStages);
     const bool has_state = announced(handed.state, handed_use);
     const uint32_t queries_at = shared_address(stage.q) +
                                 (lane_ % 8 + lane_ / 16 * 8) * kPitch + lane_ / 8 % 2 * 16;
@@ -42,21 +42,12 @@ class ReadSide {
 #pragma unroll
     for (int s = 0; s < 8; ++s) load_matrices(queries[s], queries_at + s * 32);
     await(has_state, handed.state, handed_use);
-    const bool has_mixed = announced(barriers.mixed, chunk / kStages);
+    const bool has_mixed = announced(barriers.mixed, chunk / ShapeT::kStages);
     float read[2][4] = {};
     float odd[2][4] = {};
-#pragma unroll
-    for (int s = 0; s < 8; s += 2) {
-      const uint4 even_state = handover.state[s][lane_];
-      const uint4 odd_state = handover.state[s + 1][lane_];
-      const uint32_t even_rows[4] = {even_state.x, even_state.y, even_state.z, even_state.w};
-      const uint32_t odd_rows[4] = {odd_state.x, odd_state.y, odd_state.z, odd_state.w};
-      mma_in_order(read[0], even_rows, queries[s][0], queries[s][1]);
-      mma_in_order(read[1], even_rows, queries[s][2], queries[s][3]);
-      mma_in_order(odd[0], odd_rows, queries[s + 1][0], queries[s + 1][1]);
-      mma_in_order(odd[1], odd_rows, queries[s + 1][2], queries[s + 1][3]);
-    }
-    await(has_mixed, barriers.mixed, chunk / kStages);  // and with it the decays
+    along_queries(read, odd, handover.state, queries);
+    if (handover.sharp) along_queries(read, odd, handover.rest, queries);
+    await(has_mixed, barriers.mixed, chunk / ShapeT::kStages);  // and with it the decays
     const bool has_update = announced(handed.update, handed_use);
     const uint4 mixed = stage.mixed[lane_];
     const int c = lane_ % 4 * 2;  // this lane's tokens: c, c + 1, c + 8, c + 9
@@ -78,6 +69,20 @@ class ReadSide {
       barrier_arrive(shared_address(&barriers.used));
     }
     write(chunk, read);
+  }
+
+  /// Adds S Q^T in two sums, of every other piece of columns each.
+  __device__ __forceinline__ void along_queries(float (&even)[2][4], float (&odd)[2][4],
+                                                const uint4 (&state)[kWidth / 16][32],
+                                                const uint32_t (&queries)[8][4]) const {
+#pragma unroll
+    for (int s = 0; s < 8; ++s) {
+      float(&sum)[2][4] = s % 2 == 0 ? even : odd;
+      const uint4 packed = state[s][lane_];
+      const uint32_t rows[4] = {packed.x, packed.y, packed.z, packed.w};
+      mma_in_order(sum[0], rows, queries[s][0], queries[s][1]);
+      mma_in_order(sum[1], rows, queries[s][2], queries[s][3]);
+    }
   }
 
   /// Output of a chunk, by token.

@@ -3,15 +3,11 @@
 
 #include "problem.cuh"
 #include "ptx.cuh"
-#include "tunables.h"
 
 namespace gdn::fused {
 
-constexpr int kChunk = 16;            // tokens that are done at once
-constexpr int kRows = 16;             // state rows (of V) of a tile: the height of an mma
-constexpr int kStages = KOPT_STAGES;  // chunk i is in stage i % kStages
-
-static_assert((kStages & (kStages - 1)) == 0 && kStages >= 2, "STAGES must be a power of 2");
+constexpr int kChunk = 16;  // tokens that are done at once
+constexpr int kRows = 16;   // state rows (of V) of a tile: the height of an mma
 
 /// What a CTA works on: some rows of the state of one head of one sequence.
 struct Item {
@@ -41,18 +37,21 @@ constexpr int kPitch = kWidth * 2 + 16;
 constexpr int kSolvedPitch = kChunk * 2 + 16;
 
 /// Who does what in a CTA with so many tiles of 16 rows of a state, so many warps for the columns
-/// of a tile, so many read warps for each tile, which take chunks in turn, and so many key warps.
+/// of a tile, so many read warps for each tile, which take chunks in turn, so many key warps, and so
+/// many chunks in shared memory.
 ///
 /// Value warps come first, then read warps, key warps and the loader. A scheduler has every fourth
 /// warp; where one value warp is alone on its scheduler, only the loader joins it, for it has the
-/// least to do. kBlocks CTAs have to fit on a multiprocessor.
-template <int TilesT, int PartsT, int ReadWarpsT, int KeyWarpsT, int kBlocksT>
+/// least to do.
+template <int TilesT, int PartsT, int ReadWarpsT, int KeyWarpsT, int StagesT>
 struct Shape {
+  static_assert((StagesT & (StagesT - 1)) == 0, "the number of stages must be a power of 2");
+
   static constexpr int kTiles = TilesT;
   static constexpr int kParts = PartsT;
   static constexpr int kReadWarps = ReadWarpsT;
   static constexpr int kKeyWarps = KeyWarpsT;
-  static constexpr int kBlocks = kBlocksT;
+  static constexpr int kStages = StagesT;           // chunk i is in stage i % kStages
   static constexpr int kColumns = kWidth / PartsT;  // of a value warp
   static constexpr int kPieces = kColumns / 16;     // of them, as long as the depth of an mma
   static constexpr int kValueWarps = TilesT * PartsT;
@@ -90,10 +89,12 @@ struct StageBarriers {
 };
 
 /// From the value warps of a tile to its read warps, as lanes hold mma operands: the state before a
-/// chunk, and what the chunk writes.
+/// chunk, what its rounding has left if it is sharp, and what the chunk writes.
 struct Handover {
   uint4 state[kWidth / 16][32];
+  uint4 rest[kWidth / 16][32];
   uint4 update[32];
+  bool sharp;
 };
 
 struct HandoverBarriers {
@@ -107,17 +108,17 @@ using Partial = float4[2][32];
 
 template <class ShapeT>
 struct Shared {
-  Stage<ShapeT> stage[kStages];
+  Stage<ShapeT> stage[ShapeT::kStages];
   Handover handover[ShapeT::kTiles][ShapeT::kHandovers];
   Partial partial[2][ShapeT::kValueWarps];  // two sets, for a warp may be a chunk ahead
   float system[ShapeT::kKeyWarps][kChunk][kChunk + 4];  // L, for the warp's own eyes
-  StageBarriers barriers[kStages];
+  StageBarriers barriers[ShapeT::kStages];
   HandoverBarriers handed[ShapeT::kTiles][ShapeT::kHandovers];
 
   /// For up to so many tokens, by one thread. Loops are not unrolled: a cold call fetches its code
   /// from memory, too.
   __device__ __forceinline__ void init_barriers(int tokens) {
-    const int stages = min(kStages, (tokens + kChunk - 1) / kChunk);
+    const int stages = min(ShapeT::kStages, (tokens + kChunk - 1) / kChunk);
 #pragma unroll 1
     for (int i = 0; i < max(stages, 1); ++i) {
       const uint32_t at = shared_address(&barriers[i]);
@@ -166,20 +167,18 @@ __device__ __forceinline__ void announce(const uint64_t& barrier) {
   if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(&barrier));
 }
 
-/// Whether everything about use number `use` of the barrier's object is announced.
-///
-/// Even where that is long so, it takes a hundred clocks to learn: asked in time, they pass beside
-/// other work.
-__device__ __forceinline__ bool announced(const uint64_t& barrier, int use) {
-  return barrier_test(shared_address(&barrier), use & 1);
-}
-
-/// Waits for that.
+/// Waits until everything about use number `use` of the barrier's object is announced.
 __device__ __forceinline__ void await(const uint64_t& barrier, int use) {
   barrier_wait(shared_address(&barrier), use & 1);
 }
 
-/// The same, where the question has been asked before.
+/// Whether that is so. Even where it long is, to learn it takes a hundred clocks, which pass beside
+/// other work where it is asked in time.
+__device__ __forceinline__ bool announced(const uint64_t& barrier, int use) {
+  return barrier_test(shared_address(&barrier), use & 1);
+}
+
+/// Waits, where that was asked before.
 __device__ __forceinline__ void await(bool was_announced, const uint64_t& barrier, int use) {
   if (!was_announced) await(barrier, use);
 }

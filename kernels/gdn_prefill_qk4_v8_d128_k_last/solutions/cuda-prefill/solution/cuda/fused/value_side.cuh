@@ -80,18 +80,18 @@ class ValueSide {
   }
 
   __device__ __forceinline__ uint32_t keys_at(int chunk) const {
-    return shared_address(shared_.stage[chunk % kStages].k) +
+    return shared_address(shared_.stage[chunk % ShapeT::kStages].k) +
            (lane_ % 8 + lane_ / 16 * 8) * kPitch + lane_ / 8 % 2 * 16 +
            part_ * (ShapeT::kColumns * 2);
   }
 
   /// One chunk; `keys` are those of it, and of the one after it in the end.
   __device__ __forceinline__ void step(uint32_t (&keys)[kPieces][4], int chunk, bool more) {
-    const int index = chunk % kStages;
+    const int index = chunk % ShapeT::kStages;
     const Stage<ShapeT>& stage = shared_.stage[index];
     const StageBarriers& barriers = shared_.barriers[index];
 
-    if constexpr (!ShapeT::kAhead) await(barriers.loaded, chunk / kStages);
+    if constexpr (!ShapeT::kAhead) await(barriers.loaded, chunk / ShapeT::kStages);
     uint32_t values[4];
     const uint32_t values_at = shared_address(stage.v) +
                                (lane_ % 8 + lane_ / 16 * 8) * ShapeT::kValuePitch +
@@ -104,9 +104,9 @@ class ValueSide {
     const int number = chunk % ShapeT::kHandovers;
     const HandoverBarriers& handed = shared_.handed[tile_][number];
     const int last_use = chunk / ShapeT::kHandovers - 1;
-    const int next = (chunk + 1) % kStages;
-    const int next_use = (chunk + 1) / kStages;
-    const bool solved = announced(barriers.solved, chunk / kStages);
+    const int next = (chunk + 1) % ShapeT::kStages;
+    const int next_use = (chunk + 1) / ShapeT::kStages;
+    const bool solved = announced(barriers.solved, chunk / ShapeT::kStages);
     const bool free = last_use < 0 || announced(handed.used, last_use);
     const bool loaded = !more || announced(shared_.barriers[next].loaded, next_use);
     if constexpr (kParts > 1) add_up(sum, chunk);
@@ -119,19 +119,14 @@ class ValueSide {
       for (int s = 0; s < kPieces; ++s) load_matrices_transposed(rows[s], rows_at + s * 32);
     }
     if constexpr (kParts > 1) load_matrices_transposed(values, values_at);
-    if constexpr (kParts == 1) {
-      await(free, handed.used, last_use);
-      hand_over(old, number);
-    }
-    await(solved, barriers.solved, chunk / kStages);
+    await(free, handed.used, last_use);
+    hand_over(old, number);
+    await(solved, barriers.solved, chunk / ShapeT::kStages);
     const float total = stage.total;
+    sharp_ = stage.decay[kChunk - kLastTokens - 1].left < kSharpDecay;
     uint32_t written[4];
     uint4 update;
     make_update(written, update, sum, values, stage);
-    if constexpr (kParts > 1) {
-      await(free, handed.used, last_use);
-      hand_over(old, number);
-    }
     if constexpr (ShapeT::kAhead) {
       await(loaded, shared_.barriers[next].loaded, next_use);
       load_keys(keys, chunk + 1);  // after the last chunk they are of no use, and no harm
@@ -163,10 +158,10 @@ class ValueSide {
 #pragma unroll
     for (int s = 0; s < kPieces; ++s) {
       if constexpr (!ShapeT::kAhead) load_matrices(keys[s], keys_at(chunk) + s * 32);
-      old[s][0] = pack_bf16(s_[s * 2][0], s_[s * 2][1]);
-      old[s][1] = pack_bf16(s_[s * 2][2], s_[s * 2][3]);
-      old[s][2] = pack_bf16(s_[s * 2 + 1][0], s_[s * 2 + 1][1]);
-      old[s][3] = pack_bf16(s_[s * 2 + 1][2], s_[s * 2 + 1][3]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        old[s][i] = pack_bf16(s_[s * 2 + i / 2][i % 2 * 2], s_[s * 2 + i / 2][i % 2 * 2 + 1]);
+      }
       mma_in_order(along[s % kSums][0], old[s], keys[s][0], keys[s][1]);
       mma_in_order(along[s % kSums][1], old[s], keys[s][2], keys[s][3]);
     }
@@ -247,11 +242,26 @@ class ValueSide {
 
   /// The state before a chunk, for the read warps.
   __device__ __forceinline__ void hand_over(const uint32_t (&old)[kPieces][4], int number) const {
+    Handover& handover = shared_.handover[tile_][number];
 #pragma unroll
     for (int s = 0; s < kPieces; ++s) {
-      shared_.handover[tile_][number].state[part_ * kPieces + s][lane_] =
+      handover.state[part_ * kPieces + s][lane_] =
           make_uint4(old[s][0], old[s][1], old[s][2], old[s][3]);
     }
+    if (sharp_) {
+#pragma unroll
+      for (int s = 0; s < kPieces; ++s) {
+        uint32_t rest[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float(&pair)[4] = s_[s * 2 + i / 2];
+          rest[i] = pack_bf16(pair[i % 2 * 2] - low_bf16(old[s][i]),
+                              pair[i % 2 * 2 + 1] - high_bf16(old[s][i]));
+        }
+        handover.rest[part_ * kPieces + s][lane_] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
+      }
+    }
+    if (part_ == 0 && lane_ == 0) handover.sharp = sharp_;
     announce(shared_.handed[tile_][number].state);
   }
 
@@ -260,6 +270,7 @@ class ValueSide {
   const int tile_;
   const int part_;
   const int lane_;
+  bool sharp_ = false;    // whether the state is, after the chunk before
   size_t offset_;         // of this lane's first element of the state
   float s_[kPairs / 2][4];  // rows lane / 4 and + 8, columns 8 n + 2 (lane % 4) and + 1
 };
