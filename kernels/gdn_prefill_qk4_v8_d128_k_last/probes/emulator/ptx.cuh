@@ -15,6 +15,7 @@ inline uint32_t shared_address(const void* pointer) {
 
 inline char* at(uint32_t address, int alignment) {
   char* pointer = origin + static_cast<int32_t>(address);
+  asm("" : "+r"(pointer));  // or the compiler warns that `origin` ends soon
   if (reinterpret_cast<uintptr_t>(pointer) % alignment != 0) {
     fibers::fail("misaligned access to shared memory");
   }
