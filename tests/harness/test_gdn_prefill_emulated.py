@@ -81,6 +81,15 @@ def test_no_tokens_at_all(run: Run) -> None:
         assert done.returncode == 0, (part, done.stdout + done.stderr)
 
 
+@pytest.mark.parametrize("part", FUSED)
+def test_a_state_of_one_write_is_read_by_a_query_across_it(run: Run, part: str) -> None:
+    """Draws in which a row of the output cancels in a state that has just been forgotten."""
+    for seed in ("250", "536"):
+        options = ("--tokens", "40", "--sequences", "1", "--seed", seed)
+        done = run("--part", part, *options, "--generator", "extreme-gates")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_every_workload_is_dispatched_and_sizes_matter(library: Path) -> None:
     """Few tokens are served in one launch, few long sequences by the chunked part."""
     names = _emulator().parts()
@@ -96,40 +105,45 @@ def test_every_workload_is_dispatched_and_sizes_matter(library: Path) -> None:
     assert len(set(served.values())) > 2
 
 
+SHARP = "sharp_ = stage.decay[kChunk - kLastTokens - 1].left < kSharpDecay;"
+ACROSS = ("--generator", "extreme-gates", "--seed", "536", "--tokens", "40")
+
+
 @pytest.mark.parametrize(
-    ("file", "code", "part", "shows"),
+    ("file", "code", "options", "shows"),
     [
         (
             "fused/value_side.cuh",
             "announce(shared_.handed[tile_][number].state);",
-            "kOneTile",
+            ("--part", "kOneTile"),
             "deadlock",
         ),
         (
             "fused/value_side.cuh",
             "if constexpr (kParts > 1) add_up(sum, chunk);",
-            "kColumns",
+            ("--part", "kColumns"),
             "outside the strict bound",
         ),
         (
             "fused/key_side.cuh",
-            "await(shared_.barriers[index].loaded, chunk / kStages);",
-            "kOneTile",
+            "await(shared_.barriers[index].loaded, chunk / ShapeT::kStages);",
+            ("--part", "kOneTile"),
             "not finite where it should be",
         ),
+        ("fused/value_side.cuh", SHARP, ("--part", "kColumns", *ACROSS), "outside the strict"),
         (
             "chunked/schedule.cuh",
             "barrier_arrive_after_copies(memory.full(stage));",
-            "kChunked",
+            ("--part", "kChunked"),
             "copies that nobody waits for",
         ),
     ],
-    ids=["arrival", "exchange", "wait", "copies"],
+    ids=["arrival", "exchange", "wait", "sharp", "copies"],
 )
 def test_what_is_left_out_shows(
-    tmp_path: Path, run: Run, file: str, code: str, part: str, shows: str
+    tmp_path: Path, run: Run, file: str, code: str, options: tuple[str, ...], shows: str
 ) -> None:
-    """Without one arrival, wait or exchange the run fails, so that a right one means something."""
+    """Without one arrival, wait or correction a run fails, so that a right one means something."""
     emulator = _emulator()
     broken = tmp_path / "solution"
     shutil.copytree(emulator.SOLUTION, broken)
@@ -139,6 +153,6 @@ def test_what_is_left_out_shows(
     source.write_text(text.replace(code, ""))
     emulator.SOLUTION = broken
     library = emulator.build(tmp_path, {})
-    done = run("--part", part, "--tokens", "70", "--sequences", "1", build=library)
+    done = run("--tokens", "70", "--sequences", "1", *options, build=library)
     assert done.returncode == 1, done.stderr
     assert shows in done.stdout + done.stderr
