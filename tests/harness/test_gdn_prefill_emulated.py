@@ -81,11 +81,16 @@ def test_no_tokens_at_all(run: Run) -> None:
         assert done.returncode == 0, (part, done.stdout + done.stderr)
 
 
-@pytest.mark.parametrize("part", FUSED)
-def test_a_state_of_one_write_is_read_by_a_query_across_it(run: Run, part: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "tokens", "seeds"),
+    [*((part, "40", ("250", "536")) for part in FUSED), ("kChunked", "66", ("79", "504"))],
+)
+def test_a_state_of_one_write_is_read_by_a_query_across_it(
+    run: Run, part: str, tokens: str, seeds: tuple[str, str]
+) -> None:
     """Draws in which a row of the output cancels in a state that has just been forgotten."""
-    for seed in ("250", "536"):
-        options = ("--tokens", "40", "--sequences", "1", "--seed", seed)
+    for seed in seeds:
+        options = ("--tokens", tokens, "--sequences", "1", "--seed", seed)
         done = run("--part", part, *options, "--generator", "extreme-gates")
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -132,13 +137,19 @@ ACROSS = ("--generator", "extreme-gates", "--seed", "536", "--tokens", "40")
         ),
         ("fused/value_side.cuh", SHARP, ("--part", "kColumns", *ACROSS), "outside the strict"),
         (
+            "chunked/chain.cuh",
+            "if (sharp) output.read(rest, step, stage + S::kQ, lane);",
+            ("--part", "kChunked", *ACROSS[:2], "--seed", "79", "--tokens", "66"),
+            "outside the strict",
+        ),
+        (
             "chunked/schedule.cuh",
             "barrier_arrive_after_copies(memory.full(stage));",
             ("--part", "kChunked"),
             "copies that nobody waits for",
         ),
     ],
-    ids=["arrival", "exchange", "wait", "sharp", "copies"],
+    ids=["arrival", "exchange", "wait", "sharp", "sharp-chunked", "copies"],
 )
 def test_what_is_left_out_shows(
     tmp_path: Path, run: Run, file: str, code: str, options: tuple[str, ...], shows: str
