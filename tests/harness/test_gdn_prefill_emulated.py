@@ -60,7 +60,9 @@ def test_part_is_right_for_every_generator(run: Run, part: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("part", "tokens"), [*((p, 300) for p in FUSED), *((p, 500) for p in CHUNKED)])
+@pytest.mark.parametrize(
+    ("part", "tokens"), [*((p, 300) for p in FUSED), *((p, 500) for p in CHUNKED)]
+)
 def test_part_is_right_where_stages_are_used_again(run: Run, part: str, tokens: int) -> None:
     """More chunks than a ring has stages, so that every barrier goes round."""
     done = run("--part", part, "--tokens", str(tokens), "--sequences", "1")
@@ -75,19 +77,28 @@ def test_blocks_take_several_tasks_of_the_chunked_parts(run: Run, part: str) -> 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_states_that_one_token_wrote_are_read_out_with_more_bits(run: Run) -> None:
-    """Gates close within a chunk, so that the second part of a state is handed over as well."""
-    options = ("--tokens", "260", "--sequences", "1", "--generator", "extreme-gates")
-    for part in CHUNKED:
-        done = run("--part", part, *options)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_no_tokens_at_all(run: Run) -> None:
     """States of empty sequences are zero, whoever serves the call."""
     for part in FUSED + CHUNKED:
         done = run("--part", part, "--tokens", "0", "--sequences", "2", "--generator", "ragged")
         assert done.returncode == 0, (part, done.stdout + done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("part", "tokens", "seeds"),
+    [
+        *((part, "40", ("250", "536")) for part in FUSED),
+        *((part, "66", ("79", "504")) for part in CHUNKED),
+    ],
+)
+def test_a_state_of_one_write_is_read_by_a_query_across_it(
+    run: Run, part: str, tokens: str, seeds: tuple[str, str]
+) -> None:
+    """Draws in which a row of the output cancels in a state that has just been forgotten."""
+    for seed in seeds:
+        options = ("--tokens", tokens, "--sequences", "1", "--seed", seed)
+        done = run("--part", part, *options, "--generator", "extreme-gates")
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_workload_is_dispatched_and_sizes_matter(library: Path) -> None:
@@ -105,52 +116,63 @@ def test_every_workload_is_dispatched_and_sizes_matter(library: Path) -> None:
     assert len(set(served.values())) > 2
 
 
+SHARP = "sharp_ = stage.decay[kChunk - kLastTokens - 1].left < kSharpDecay;"
+ACROSS = ("--generator", "extreme-gates", "--seed", "536", "--tokens", "40")
+
+
 @pytest.mark.parametrize(
-    ("file", "code", "part", "shows"),
+    ("file", "code", "options", "shows"),
     [
         (
             "fused/value_side.cuh",
             "announce(shared_.handed[tile_][number].state);",
-            "kOneTile",
+            ("--part", "kOneTile"),
             "deadlock",
         ),
         (
             "fused/value_side.cuh",
             "if constexpr (kParts > 1) add_up(sum, chunk);",
-            "kColumns",
+            ("--part", "kColumns"),
             "outside the strict bound",
         ),
         (
             "fused/key_side.cuh",
-            "await(shared_.barriers[index].loaded, chunk / kStages);",
-            "kOneTile",
+            "await(shared_.barriers[index].loaded, chunk / ShapeT::kStages);",
+            ("--part", "kOneTile"),
             "not finite where it should be",
+        ),
+        ("fused/value_side.cuh", SHARP, ("--part", "kColumns", *ACROSS), "outside the strict"),
+        (
+            "chunked/chain.cuh",
+            "if (sharp) output.read(rest, step, stage + S::kQ, lane);",
+            ("--part", "kChunked", *ACROSS[:2], "--seed", "79", "--tokens", "66"),
+            "outside the strict",
         ),
         (
             "chunked/schedule.cuh",
             "barrier_arrive_after_copies(memory.full(stage));",
-            "kChunked",
+            ("--part", "kChunked"),
             "copies that nobody waits for",
         ),
         (
             "chunked/wide.cuh",
             "barrier_wait(memory.update_there(), updates);",
-            "kWide",
+            ("--part", "kWide"),
             "not finite where it should be",
         ),
         (
             "chunked/wide.cuh",
             "flag_take(p.flags + slot * kHeads + task.head());",
-            "kWide",
+            ("--part", "kWide"),
             "scratch memory is not zero",
         ),
     ],
-    ids=["arrival", "exchange", "wait", "copies", "update", "flag"],
+    ids=["arrival", "exchange", "wait", "sharp", "sharp-chunked", "copies", "update", "flag"],
 )
 def test_what_is_left_out_shows(
-    tmp_path: Path, run: Run, file: str, code: str, part: str, shows: str
+    tmp_path: Path, run: Run, file: str, code: str, options: tuple[str, ...], shows: str
 ) -> None:
-    """Without one arrival, wait or exchange the run fails, so that a right one means something."""
+    """Without one arrival, wait or correction a run fails, so that a right one means something."""
     emulator = _emulator()
     broken = tmp_path / "solution"
     shutil.copytree(emulator.SOLUTION, broken)
@@ -160,6 +182,6 @@ def test_what_is_left_out_shows(
     source.write_text(text.replace(code, ""))
     emulator.SOLUTION = broken
     library = emulator.build(tmp_path, {})
-    done = run("--part", part, "--tokens", "70", "--sequences", "1", build=library)
+    done = run("--tokens", "70", "--sequences", "1", *options, build=library)
     assert done.returncode == 1, done.stderr
     assert shows in done.stdout + done.stderr

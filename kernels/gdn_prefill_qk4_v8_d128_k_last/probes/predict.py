@@ -18,9 +18,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 DEFINITION = HERE.parent
 DISPATCH = DEFINITION / "solutions" / "cuda-prefill" / "solution" / "cuda" / "dispatch.cuh"
-RECORD = HERE / "2026-11-30-h200-parts.txt"
+RECORD = HERE / "2026-11-30-h200-fused.txt"
 CLASSES = (1, 2, 4, 12)  # sequences up to and including
-KERNELS = {"c": "kColumns", "r2": "kOneTile", "t1": "kTwoTiles", "m1": "kFourTiles"}
+KERNELS = {"c425": "kColumns", "r13s": "kOneTile", "t13": "kTwoTiles", "m13": "kFourTiles"}
 CHUNKED = {"k16": range(1, 5), "k32": range(5, 10**6)}  # for so many sequences
 
 

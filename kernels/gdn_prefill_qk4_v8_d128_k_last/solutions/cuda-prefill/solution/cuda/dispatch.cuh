@@ -24,12 +24,13 @@ struct Regime {
 constexpr int64_t kAny = INT64_MAX;
 
 /// The first that fits serves. Lengths are data, which the host does not read: bounds on tokens are
-/// where the faster of two parts changes for lengths split at random, from the times that LOG.md
-/// lists (NVIDIA H200, 2026-11-30).
+/// where the faster of two parts changes for lengths split at random (NVIDIA H200, 2026-11-30, from
+/// measurements that LOG-short.md lists).
 constexpr Regime kRegimes[] = {
     {1, 150, Part::kColumns},     {1, 900, Part::kOneTile},   {1, kAny, Part::kChunked},
     {2, 180, Part::kColumns},     {2, 1300, Part::kOneTile},  {2, kAny, Part::kChunked},
     {4, 1300, Part::kTwoTiles},   {4, kAny, Part::kChunked},
+    {8, 1500, Part::kTwoTiles},   {8, kAny, Part::kChunked},
     {12, 1500, Part::kFourTiles}, {12, kAny, Part::kChunked},
     {kAny, kAny, Part::kFourTiles},
 };

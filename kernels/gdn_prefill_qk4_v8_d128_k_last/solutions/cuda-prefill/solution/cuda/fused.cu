@@ -32,7 +32,7 @@ cudaError_t launch(const Problem& problem, Split split, cudaStream_t stream) {
     case Split::kColumns:
       return launch_shape<Shape<1, 4, 2, KOPT_COLUMNS_KEY_WARPS, 8>>(problem, stream);
     case Split::kOneTile:
-      return launch_shape<Shape<1, 1, 1, KOPT_KEY_WARPS, KOPT_STAGES>>(problem, stream);
+      return launch_shape<Shape<1, 1, 2, KOPT_KEY_WARPS, KOPT_STAGES>>(problem, stream);
     case Split::kTwoTiles:
       return launch_shape<Shape<2, 1, 1, KOPT_KEY_WARPS, 8>>(problem, stream);
     case Split::kFourTiles:

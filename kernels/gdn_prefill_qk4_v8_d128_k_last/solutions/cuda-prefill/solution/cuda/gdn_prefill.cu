@@ -6,10 +6,9 @@
 //   (N + 1) int64; scale 0 or absent means 1 / sqrt(128); output (T, 8, 128) bfloat16; new_state
 //   as state, zero for an empty sequence.
 //
-// Two parts: fused.cu does all in one kernel, for few tokens or many sequences; chunked.cu does what
-// needs no state first, for all chunks at once, for long sequences; wide.cu does the same in
-// instructions that only Hopper has. dispatch.cuh says which
-// serves a call.
+// Two parts: fused.cu does all in one kernel, for few tokens or many sequences; chunked.cu does
+// what needs no state first, for all chunks at once, for long sequences, and wide.cu does the same
+// in instructions that only Hopper has. dispatch.cuh says which serves a call.
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/c_env_api.h>

@@ -463,9 +463,9 @@ __device__ __forceinline__ void run_output(const Params& p, Memory<S> memory, in
         for (int m = 0; m < kTiles; ++m) {
           constexpr int kSteps = Chain<S>::kSteps;
           const int at = (step / kSteps * kTiles + m) * kSteps + step % kSteps;
-          const uint32_t states = stage + S::kStates + warp * S::kStateBytes + (at * 64 + lane) * 16;
-          state[m] = load_shared(states);
-          if (sharp) rest[m] = load_shared(states + 32 * 16);
+          const uint32_t states = stage + S::kStates + warp * S::kStateBytes;
+          state[m] = load_shared(states + (at * 64 + lane) * 16);
+          if (sharp) rest[m] = load_shared(states + (at * 64 + 32 + lane) * 16);
         }
         output.read(state, step, stage + S::kQ, lane);
         if (sharp) output.read(rest, step, stage + S::kQ, lane);

@@ -83,7 +83,9 @@ template <class W>
 __device__ __forceinline__ void copy_record(const WideParams& p, const Task& task, int chunk,
                                             uint32_t stage, uint32_t full) {
   const int64_t slot = slot_of(task.begin, task.lane / kHeads) + chunk;
-  if constexpr (W::kJoint) flag_take(p.flags + slot * kHeads + task.head());
+  if constexpr (W::kJoint) {
+    flag_take(p.flags + slot * kHeads + task.head());
+  }
   const char* source = p.workspace + (slot * kHeads + task.head()) * sizeof(TileRecord);
   copy_bulk(stage + W::kRecord, source, sizeof(TileRecord), full);
 }

@@ -37,7 +37,8 @@ class KeySide {
   using StageT = Stage<ShapeT>;
 
  public:
-  __device__ __forceinline__ KeySide(const Problem& p, const Item& item, Shared<ShapeT>& shared, int warp)
+  __device__ __forceinline__ KeySide(const Problem& p, const Item& item, Shared<ShapeT>& shared,
+                                     int warp)
       : p_(p), item_(item), shared_(shared), warp_(warp), lane_(threadIdx.x % 32) {
     load_gates(warp);
     rate_ = exp2_short(p.A_log[item.head] * kLog2E);

@@ -27,7 +27,8 @@ class LoadSide {
 #pragma unroll 1
     for (int chunk = 0; chunk < max(item_.chunks, 1); ++chunk) {
       const int index = chunk % ShapeT::kStages;
-      if (chunk >= ShapeT::kStages) await(shared_.barriers[index].used, chunk / ShapeT::kStages - 1);
+      const int last_use = chunk / ShapeT::kStages - 1;
+      if (last_use >= 0) await(shared_.barriers[index].used, last_use);
       load(shared_.stage[index], item_.length - chunk * kChunk);
       if (chunk == 0) await_barriers<ShapeT, Role::kLoad>();
       barrier_arrive_after_copies(shared_address(&shared_.barriers[index].loaded));

@@ -37,8 +37,8 @@ constexpr int kPitch = kWidth * 2 + 16;
 constexpr int kSolvedPitch = kChunk * 2 + 16;
 
 /// Who does what in a CTA with so many tiles of 16 rows of a state, so many warps for the columns
-/// of a tile, so many read warps for each tile, which take chunks in turn, so many key warps, and so
-/// many chunks in shared memory.
+/// of a tile, so many read warps for each tile, which take chunks in turn, so many key warps, and
+/// so many chunks in shared memory.
 ///
 /// Value warps come first, then read warps, key warps and the loader. A scheduler has every fourth
 /// warp; where one value warp is alone on its scheduler, only the loader joins it, for it has the

@@ -124,12 +124,22 @@ class ValueSide {
     await(solved, barriers.solved, chunk / ShapeT::kStages);
     const float total = stage.total;
     sharp_ = stage.decay[kChunk - kLastTokens - 1].left < kSharpDecay;
-    uint32_t written[4];
-    uint4 update;
-    make_update(written, update, sum, values, stage);
+    const int c = lane_ % 4 * 2;  // this lane's tokens: c, c + 1, c + 8, c + 9
+    const float4 decays[2] = {*reinterpret_cast<const float4*>(&stage.decay[c]),
+                              *reinterpret_cast<const float4*>(&stage.decay[c + 8])};
+    float u[2][4] = {};
+    solve(u, sum, values, decays, stage);
     if constexpr (ShapeT::kAhead) {
       await(loaded, shared_.barriers[next].loaded, next_use);
       load_keys(keys, chunk + 1);  // after the last chunk they are of no use, and no harm
+    }
+    uint32_t written[4];  // U diag(left), as first operand
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        written[n * 2 + h] = pack_bf16(u[n][h * 2] * decays[n].y, u[n][h * 2 + 1] * decays[n].w);
+      }
     }
 #pragma unroll
     for (int s = 0; s < kPieces; ++s) {
@@ -142,7 +152,11 @@ class ValueSide {
       mma_in_order(s_[s * 2], written, rows[s][0], rows[s][1]);
       mma_in_order(s_[s * 2 + 1], written, rows[s][2], rows[s][3]);
     }
-    if (part_ == 0) shared_.handover[tile_][number].update[lane_] = update;
+    if (part_ == 0) {
+      shared_.handover[tile_][number].update[lane_] =
+          make_uint4(pack_bf16(u[0][0], u[0][1]), pack_bf16(u[0][2], u[0][3]),
+                     pack_bf16(u[1][0], u[1][1]), pack_bf16(u[1][2], u[1][3]));
+    }
     __syncwarp();
     if (lane_ == 0) {
       if (part_ == 0) barrier_arrive(shared_address(&handed.update));
@@ -205,14 +219,10 @@ class ValueSide {
     }
   }
 
-  /// U, for the read warp, and U diag(left), for the state; both as first operands.
-  __device__ __forceinline__ void make_update(uint32_t (&written)[4], uint4& update,
-                                              const float (&sum)[2][4],
-                                              const uint32_t (&values)[4],
-                                              const Stage<ShapeT>& stage) const {
-    const int c = lane_ % 4 * 2;  // this lane's tokens: c, c + 1, c + 8, c + 9
-    const float4 decays[2] = {*reinterpret_cast<const float4*>(&stage.decay[c]),
-                              *reinterpret_cast<const float4*>(&stage.decay[c + 8])};
+  /// U = (V - P diag(since)) X^T.
+  __device__ __forceinline__ void solve(float (&u)[2][4], const float (&sum)[2][4],
+                                        const uint32_t (&values)[4], const float4 (&decays)[2],
+                                        const Stage<ShapeT>& stage) const {
     uint32_t solved[4];
     load_matrices(solved, shared_address(stage.solved) +
                               (lane_ % 8 + lane_ / 16 * 8) * kSolvedPitch + lane_ / 8 % 2 * 16);
@@ -226,18 +236,8 @@ class ValueSide {
                                       fmaf(-decays[n].z, sum[n][h * 2 + 1], high_bf16(v)));
       }
     }
-    float u[2][4] = {};
     mma_in_order(u[0], wanted, solved[0], solved[1]);
     mma_in_order(u[1], wanted, solved[2], solved[3]);
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        written[n * 2 + h] = pack_bf16(u[n][h * 2] * decays[n].y, u[n][h * 2 + 1] * decays[n].w);
-      }
-    }
-    update = make_uint4(pack_bf16(u[0][0], u[0][1]), pack_bf16(u[0][2], u[0][3]),
-                        pack_bf16(u[1][0], u[1][1]), pack_bf16(u[1][2], u[1][3]));
   }
 
   /// The state before a chunk, for the read warps.
