@@ -297,6 +297,9 @@ class _NoProcess:
     def end(self) -> Any:
         return Ending(1, ())
 
+    def is_lost(self) -> bool:
+        return False
+
 
 def protocol(stream: bytes) -> None:
     """Everything that a worker can write into its channel, as the orchestrator reads it."""

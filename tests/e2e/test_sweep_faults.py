@@ -280,8 +280,13 @@ def test_two_sweeps_share_an_archive_but_no_journal(kopt: Kopt) -> None:
     assert refused.code == 2
     assert "another process" in refused.document["error"]
     other = kopt.start(*kopt.sweep(slow, "--out-dir", kopt.root / "other"))
-    shown = until(lambda: kopt.run("status", taken.name).document["progress"], first)
-    assert [each["worker"] for each in shown["workers"]] == ["worker 1", "worker 2"]
+
+    def both() -> dict[str, Any] | None:
+        shown = kopt.run("status", taken.name).document["progress"]
+        workers = [each["worker"] for each in shown["workers"]] if shown else []
+        return shown if workers == ["worker 1", "worker 2"] else None
+
+    shown = until(both, first)
     assert shown["total"] == 8
     ended, beside = end(first), end(other)
     assert beside.code == 0, beside.err
