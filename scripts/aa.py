@@ -40,6 +40,7 @@ from kopt_harness.bench.sequence import Rule
 from kopt_harness.bench.stats import block_levels
 from kopt_harness.calibrate_timing import FILLED, calibrate_timing
 from kopt_harness.catalog import Catalog
+from kopt_harness.conclusion import shape_of
 from kopt_harness.journal import Journal
 from kopt_harness.ledger import DictLedger
 from kopt_harness.noise import store_floor
@@ -95,7 +96,7 @@ def run(setting: Setting, solution: Solution, arguments: argparse.Namespace) -> 
 
     options = setting.options
     parts = [setting.target.name, str(setting.environment["epoch"]), solution.sha256[:12]]
-    parts.append(f"{setting.blocks_min}-{options.blocks_max}-{options.budget_s:g}")
+    parts.append(f"{setting.blocks_min}-{setting.blocks_max}-{options.budget_s:g}")
     parts.append(str(setting.calls_per_slot))
     place = catalog.root.local / "calibrations" / f"aa-{'-'.join(parts)}.jsonl"
     with Journal(place) as journal:
@@ -122,6 +123,9 @@ def evaluate(setting: Setting, solution: Solution, arguments: argparse.Namespace
     catalog = setting.catalog
     definition = catalog.resolve(solution.definition)
     workloads = catalog.select(definition, arguments.workload or ["rep"])
+    shapes = len({shape_of(workload) for workload in workloads})
+    each = shapes if setting.rounds else len(workloads)
+    least = len(workloads) + (arguments.filled - 1) * each
     ledger, number, environment = DictLedger(), 0, {}
     for path in arguments.recorded:
         units: dict[str, dict[str, Any]] = defaultdict(dict)
@@ -133,7 +137,7 @@ def evaluate(setting: Setting, solution: Solution, arguments: argparse.Namespace
                 scope = "/".join(unit["key"].split("/")[:3])
                 units[scope][unit["key"].removeprefix(f"{scope}/")] = unit["value"]
         for scope, values in units.items():
-            if "wall" in values and len(values) > len(workloads) * arguments.filled:
+            if "wall" in values and len(values) > least:
                 name = f"{scope.rpartition('/')[0]}/{number}"
                 for key, value in values.items():
                     ledger.put(f"{name}/{key}", value)

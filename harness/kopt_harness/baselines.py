@@ -16,11 +16,13 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from kopt_harness.bench.stats import ratio_interval
+from kopt_harness.bench.stats import Levels, interval_of
 from kopt_harness.catalog import Catalog
 from kopt_harness.compare import Pair, compare_pair
+from kopt_harness.conclusion import levels_of
 from kopt_harness.errors import NotFoundError, UnavailableError
 from kopt_harness.files import read_text
+from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
 from kopt_harness.pack import pack
 from kopt_harness.schema import (
@@ -29,7 +31,6 @@ from kopt_harness.schema import (
     Comparison,
     Definition,
     Evaluation,
-    PairedBlock,
     Solution,
     SourceFile,
     SweepResult,
@@ -188,6 +189,10 @@ def compare_baselines(
     pairs: dict[str, Pair] = {}
     for name, peer in baselines.items():
         pair = Pair.of(setting, session, ledger, peer, solution)
+        if any(result.timing is None for result in evaluation.workloads):
+            with device_lease(setting.device_id):
+                for workload in workloads:
+                    pair.measure(workload, 1)
         comparisons[name] = compare_pair(pair, workloads)
         pairs[name] = pair
         if peer.sha256 != solution.sha256:
@@ -195,8 +200,12 @@ def compare_baselines(
         evaluation = _with_baseline(evaluation, pair)
         if evaluation.verdict != Verdict.PASS:
             break
-    blocks = {n: pair.blocks for n, pair in pairs.items() if n != REFERENCE and not pair.failure}
-    best = _best(blocks, comparisons, workloads, setting.options.confidence)
+    levels = {
+        name: levels_of(pair, workloads)
+        for name, pair in pairs.items()
+        if name != REFERENCE and not pair.failure
+    }
+    best = _best(levels, comparisons, workloads, setting)
     return Measured(evaluation, comparisons, best)
 
 
@@ -244,23 +253,23 @@ def _summary(comparison: Comparison) -> dict[str, Any]:
 
 
 def _best(
-    blocks: Mapping[str, Mapping[str, Sequence[PairedBlock]]],
+    levels: Mapping[str, Mapping[str, Levels]],
     comparisons: Mapping[str, Comparison],
     workloads: Sequence[Workload],
-    confidence: float,
+    setting: Setting,
 ) -> BestBaseline | None:
     """Chooses the peer with the smallest median on each workload.
 
     Choosing by medians that are noisy favours the peers, not the candidate.
     """
-    if not blocks:
+    if not levels:
         return None
     fastest: dict[str, str] = {}
     ratios: list[float] = []
     for workload in workloads:
         rows = {
             name: next(w for w in comparisons[name].workloads if w.uuid == workload.uuid)
-            for name in blocks
+            for name in levels
         }
         timed = {n: row.a_median_us for n, row in rows.items() if row.a_median_us is not None}
         if timed:
@@ -273,8 +282,8 @@ def _best(
         return BestBaseline(
             ratio=None, ci=None, per_workload_min=None, reason=reason, fastest=fastest
         )
-    chosen = [blocks[fastest[workload.uuid]][workload.uuid] for workload in workloads]
-    interval = ratio_interval(chosen, confidence)
+    chosen = [levels[fastest[workload.uuid]][workload.uuid] for workload in workloads]
+    interval = interval_of(chosen, setting.options.confidence, rounds=setting.rounds)
     return BestBaseline(
         ratio=1 / interval.ratio,
         ci=(1 / interval.hi, 1 / interval.lo),

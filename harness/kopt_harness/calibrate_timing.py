@@ -32,9 +32,9 @@ from kopt_harness.bench.resample import (
     steadied,
 )
 from kopt_harness.bench.sequence import Rule, run_sequence
-from kopt_harness.bench.stats import block_levels
 from kopt_harness.calibrate import definition_digest
 from kopt_harness.compare import Pair, compare_pair
+from kopt_harness.conclusion import levels_of
 from kopt_harness.errors import InvalidInputError
 from kopt_harness.evaluate import solution_ref
 from kopt_harness.lease import device_lease
@@ -128,13 +128,15 @@ def calibrate_timing(
 class _Live:
     """One live comparison and its blocks."""
 
-    def __init__(self, comparison: Comparison, pair: Pair, seconds: float | None) -> None:
+    def __init__(
+        self,
+        comparison: Comparison,
+        pair: Pair,
+        workloads: Sequence[Workload],
+        seconds: float | None,
+    ) -> None:
         self.comparison = comparison
-        self.blocks = {
-            uuid: block_levels(blocks)
-            for uuid, blocks in pair.blocks.items()
-            if uuid not in pair.skipped
-        }
+        self.blocks = {uuid: each for uuid, each in levels_of(pair, workloads).items() if len(each)}
         self.seconds = seconds
 
 
@@ -159,8 +161,7 @@ def _live(
             ledger.put("wall", known)
         if filled and pair.failure is None:
             with device_lease(setting.device_id):
-                for workload in workloads:
-                    pair.measure(workload, min(filled, setting.options.blocks_max))
+                _fill(pair, workloads, min(filled, setting.blocks_max))
     if pair.failure is not None:
         reason = comparison.reason or pair.failure.reason.detail
         raise InvalidInputError(
@@ -171,7 +172,16 @@ def _live(
             f"{a.name!r} is too slow to be timed: {comparison.reason}",
             hint="give other workloads with --workload",
         )
-    return _Live(comparison, pair, known["s"])
+    return _Live(comparison, pair, workloads, known["s"])
+
+
+def _fill(pair: Pair, workloads: Sequence[Workload], count: int) -> None:
+    """Gives all workloads so many blocks."""
+    if pair.setting.rounds:
+        pair.take_rounds(workloads, count)
+        return
+    for workload in workloads:
+        pair.measure(workload, count)
 
 
 def _conclude(
@@ -188,7 +198,7 @@ def _conclude(
     recorded = [tuple(each.blocks[w.uuid] for w in timed) for each in live]
     # Rounds are drawn out of all recordings: how these differ is in what is drawn.
     steady = recorded if setting.rounds else steadied(recorded)
-    rule = Rule(setting.blocks_min, options.blocks_max, options.confidence, 0.0, setting.rounds)
+    rule = Rule(setting.blocks_min, setting.blocks_max, options.confidence, 0.0, setting.rounds)
     names = setting.catalog.regimes(setting.catalog.resolve(solution.definition))
     regimes: dict[str, list[int]] = {}
     for place, workload in enumerate(timed):
@@ -239,7 +249,7 @@ def _noise_floor(
             name: _floor([each.groups[place] for each in drawn])
             for place, name in enumerate(regimes)
         },
-        blocks_max=setting.options.blocks_max,
+        blocks_max=setting.blocks_max,
     )
 
 

@@ -12,7 +12,10 @@ On a GPU blocks are taken in *rounds*: the n-th block of every workload comes fr
 that were started for it, now the one first and now the other. A process keeps for its life where
 its code and its tables lie, and with it several per cent of a short kernel's time; blocks of one
 pair of processes agree on that, whatever the solutions. So a round, not a block, is what says
-something new, and the interval is that of the rounds.
+something new, and the interval is that of the rounds. For the same reason a round times one
+workload of each shape, in turn, and so there are more rounds in the same time: workloads of one
+shape have equal axes, and their inputs are drawn from the same distributions. A sweep has timed
+every workload before.
 """
 
 from __future__ import annotations
@@ -23,7 +26,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kopt_harness.bench.sequence import Rule, next_order
-from kopt_harness.conclusion import PairFailure, conclude_comparison, open_workloads
+from kopt_harness.conclusion import (
+    PairFailure,
+    Shape,
+    conclude_comparison,
+    open_workloads,
+    shape_of,
+)
 from kopt_harness.conditions import disturbance, own_processes, read_conditions
 from kopt_harness.evaluate import build, refusal
 from kopt_harness.lease import device_lease
@@ -72,6 +81,8 @@ class Pair:
     raised: dict[str, list[Flag]] = field(default_factory=dict)
     """Flags of B in each block, by workload uuid."""
     failure: PairFailure | None = None
+    rounds: dict[str, list[int]] = field(default_factory=dict)
+    """Round of each of the blocks, by workload uuid."""
     skipped: dict[str, str] = field(default_factory=dict)
     """Why a workload is not timed, by uuid."""
     flush_bytes: int = 0
@@ -120,7 +131,7 @@ class Pair:
         """By which it is decided."""
         setting, options = self.setting, self.setting.options
         margin = self.margin.value
-        rule = Rule(setting.blocks_min, options.blocks_max, options.confidence, margin)
+        rule = Rule(setting.blocks_min, setting.blocks_max, options.confidence, margin)
         return rule._replace(rounds=setting.rounds)
 
     @property
@@ -138,24 +149,55 @@ class Pair:
                     found[flag.code] = flag
         return found
 
-    def begin_round(self, number: int) -> None:
-        """Blocks that are measured from here on come from processes of this round."""
-        if self.setting.rounds:
+    def take_rounds(
+        self,
+        workloads: Sequence[Workload],
+        count: int,
+        progress: BlockProgress | None = None,
+    ) -> None:
+        """Brings all shapes to ``count`` rounds, each from processes of its own.
+
+        Each round has a block of one workload of each shape, in turn.
+
+        Args:
+            workloads: all that are compared.
+            count: of rounds.
+            progress: called after each workload.
+        """
+        shapes: dict[Shape, list[Workload]] = {}
+        for workload in workloads:
+            shapes.setdefault(shape_of(workload), []).append(workload)
+        for number in range(count):
             self._round = number
+            for position, shape in enumerate(shapes.values()):
+                self._take_turn(shape, number)
+                if self.failure is not None:
+                    return
+                if progress is not None:
+                    progress(shape[0], position)
+
+    def _take_turn(self, shape: Sequence[Workload], number: int) -> None:
+        """A block of one workload of a shape, the next one where it is too slow."""
+        while timed := [w for w in shape if w.uuid not in self.skipped]:
+            workload = timed[number % len(timed)]
+            taken = self.rounds.setdefault(workload.uuid, [])
+            if not taken or taken[-1] < number:
+                self.measure(workload, len(taken) + 1)
+            if self.failure is not None or (taken and taken[-1] >= number):
+                return
 
     def _start_round(self) -> None:
         """Ends the processes of another round, and starts those of this one."""
         if self._round == self._opened:
             return
         order = (self.a, self.b) if self._round % 2 == 0 else (self.b, self.a)
-        for each in order:
-            self.session.discard(each.sha256)
+        self.session.discard(*(each.sha256 for each in order))
         self._warm = {key for key in self._warm if key[1] == "moved"}
         self._opened = self._round
-        for each in order:
-            self.session.start(each, self.built[each.sha256].path)
-        for each in order:
-            self.session.open(each, self.built[each.sha256].path)
+        self.session.open_all([(each, self.built[each.sha256].path) for each in order])
+        if self._round + 1 < self.rule.blocks_max:
+            for each in order:
+                self.session.prepare(each, self.built[each.sha256].path)
 
     def measure(self, workload: Workload, count: int) -> None:
         """Brings a workload to ``count`` blocks, from the ledger where it has them."""
@@ -186,6 +228,7 @@ class Pair:
             a_ns=record["a_ns"], b_ns=record["b_ns"], order=record.get("order", "abba")
         )
         self.blocks[workload.uuid].append(block)
+        self.rounds.setdefault(workload.uuid, []).append(self._round)
 
     def _quiet_block(self, workload: Workload, order: BlockOrder) -> dict[str, Any]:
         """A block in which the device was left alone; the last try is flagged if none was."""
@@ -281,19 +324,31 @@ def compare_pair(
     look = 0
     with device_lease(pair.setting.device_id):
         while True:
-            most = max(wanted.values(), default=0)
-            for count in range(1, most + 1) if pair.setting.rounds else (most,):
-                pair.begin_round(count - 1)
-                for position, workload in enumerate(workloads):
-                    pair.measure(workload, min(count, wanted[workload.uuid]))
-                    if pair.failure is not None:
-                        return conclude_comparison(pair, workloads, look + 1)
-                    if progress is not None:
-                        progress(workload, position)
+            _advance(pair, workloads, wanted, progress)
             look += 1
             comparison = conclude_comparison(pair, workloads, look)
+            if pair.failure is not None:
+                return comparison
             open_ = open_workloads(pair, workloads, comparison.decision)
             if not open_ or time.monotonic() - started > options.budget_s:
                 return comparison
             for uuid in open_:
                 wanted[uuid] = pair.rule.grown(wanted[uuid])
+
+
+def _advance(
+    pair: Pair,
+    workloads: Sequence[Workload],
+    wanted: dict[str, int],
+    progress: BlockProgress | None,
+) -> None:
+    """Measures what is wanted, until one of the two fails."""
+    if pair.setting.rounds:
+        pair.take_rounds(workloads, max(wanted.values(), default=0), progress)
+        return
+    for position, workload in enumerate(workloads):
+        pair.measure(workload, wanted[workload.uuid])
+        if pair.failure is not None:
+            return
+        if progress is not None:
+            progress(workload, position)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import numpy as np
 
 from kopt_harness.bench.regressions import ERROR, secondary
 from kopt_harness.bench.sequence import Rule
@@ -30,7 +32,18 @@ from kopt_harness.schema import (
 )
 from kopt_harness.setting import Setting
 
-__all__ = ["PairFailure", "Recorded", "conclude_comparison", "open_workloads"]
+__all__ = [
+    "PairFailure",
+    "Recorded",
+    "Shape",
+    "conclude_comparison",
+    "levels_of",
+    "open_workloads",
+    "shape_of",
+]
+
+Shape = tuple[tuple[str, int], ...]
+"""Axes of a workload in a fixed order."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,8 @@ class Recorded(Protocol):
     b: Solution
     blocks: dict[str, list[PairedBlock]]
     """By workload uuid."""
+    rounds: dict[str, list[int]]
+    """Round of each of them, where they were taken in rounds."""
     failure: PairFailure | None
     skipped: dict[str, str]
     """Why a workload is not timed, by uuid."""
@@ -70,7 +85,7 @@ def conclude_comparison(pair: Recorded, workloads: Sequence[Workload], look: int
     options = pair.setting.options
     decision: ComparisonDecision = "ambiguous"
     ratio, ci, reason, beside = None, None, "", None
-    levels = _levels(pair, workloads)
+    levels = levels_of(pair, workloads)
     slower: dict[str, float] = {}
     if pair.failure is not None:
         name = pair.a.name if pair.failure.sha256 == pair.a.sha256 else pair.b.name
@@ -85,7 +100,8 @@ def conclude_comparison(pair: Recorded, workloads: Sequence[Workload], look: int
         slower = {uuid: t.adjusted_p for uuid, t in zip(levels, tests, strict=True)}
     else:
         reason = "; ".join(pair.skipped.values()) or "fewer than two blocks of a workload"
-    rows = [_row(pair, workload, slower.get(workload.uuid)) for workload in workloads]
+    blocks = _row_blocks(pair, workloads)
+    rows = [_row(pair, w, blocks[w.uuid], levels.get(w.uuid), slower) for w in workloads]
     return Comparison(
         a=solution_ref(pair.a),
         b=solution_ref(pair.b),
@@ -101,26 +117,44 @@ def conclude_comparison(pair: Recorded, workloads: Sequence[Workload], look: int
         a_mean_us=_mean(rows, "a_median_us"),
         b_mean_us=_mean(rows, "b_median_us"),
         looks=look,
-        processes=max(map(len, pair.blocks.values()), default=1) if pair.rule.rounds else 1,
+        processes=max(map(len, levels.values()), default=1) if pair.rule.rounds else 1,
         secondary=beside,
         workloads=tuple(rows),
     )
 
 
-def _levels(pair: Recorded, workloads: Sequence[Workload]) -> dict[str, Levels]:
-    """Of the workloads that are not skipped, by uuid."""
-    return {
-        w.uuid: block_levels(pair.blocks.get(w.uuid, ()))
-        for w in workloads
-        if w.uuid not in pair.skipped
+def shape_of(workload: Workload) -> Shape:
+    """What workloads have in common whose inputs are of equal sizes and distributions."""
+    return tuple(sorted(workload.axes.items()))
+
+
+def levels_of(pair: Recorded, workloads: Sequence[Workload]) -> dict[str, Levels]:
+    """Times of A and B by block, of the workloads that are not skipped, by uuid.
+
+    In rounds those of its shape, one a round: the mean over its workloads that were timed in it.
+    """
+    timed = [w for w in workloads if w.uuid not in pair.skipped]
+    if not pair.rule.rounds:
+        return {w.uuid: block_levels(pair.blocks.get(w.uuid, ())) for w in timed}
+    by_round: dict[Shape, dict[int, list[Levels]]] = {}
+    for workload in timed:
+        rounds = by_round.setdefault(shape_of(workload), {})
+        taken = pair.rounds.get(workload.uuid, ())
+        levels = block_levels(pair.blocks.get(workload.uuid, ()))
+        for number, level in zip(taken, levels, strict=True):
+            rounds.setdefault(number, []).append(level)
+    shapes = {
+        shape: np.array([np.mean(rounds[n], axis=0) for n in sorted(rounds)]).reshape(-1, 2)
+        for shape, rounds in by_round.items()
     }
+    return {w.uuid: shapes[shape_of(w)] for w in timed}
 
 
 def open_workloads(
     pair: Recorded, workloads: Sequence[Workload], decision: ComparisonDecision
 ) -> list[str]:
     """The workloads that are to have more blocks; none where the comparison is at its end."""
-    levels = _levels(pair, workloads)
+    levels = levels_of(pair, workloads)
     if not levels or any(len(each) < 2 for each in levels.values()):
         return []
     uuids, found = list(levels), list(levels.values())
@@ -147,20 +181,38 @@ def _secondary(
     catalog = pair.setting.catalog
     regimes = catalog.regimes(catalog.resolve(pair.a.definition))
     timed = [w for w in workloads if w.uuid in levels]
-    shapes = [tuple(sorted(w.axes.items())) for w in timed]
+    shapes = [shape_of(w) for w in timed]
     names = [regimes[w.uuid] for w in timed]
     found = secondary([levels[w.uuid] for w in timed], names, shapes)
     return SecondaryRatios(**found.fields())
 
 
-def _row(pair: Recorded, workload: Workload, p_slower: float | None) -> WorkloadComparison:
-    blocks = pair.blocks.get(workload.uuid, [])
-    if len(blocks) < 2:
+def _row_blocks(pair: Recorded, workloads: Sequence[Workload]) -> dict[str, list[PairedBlock]]:
+    """By workload, those of its shape where they were taken in rounds."""
+    own = {w.uuid: pair.blocks.get(w.uuid, []) for w in workloads}
+    if not pair.rule.rounds:
+        return own
+    shapes: dict[Shape, list[PairedBlock]] = {}
+    for workload in workloads:
+        shapes.setdefault(shape_of(workload), []).extend(own[workload.uuid])
+    return {w.uuid: shapes[shape_of(w)] for w in workloads}
+
+
+def _row(
+    pair: Recorded,
+    workload: Workload,
+    blocks: Sequence[PairedBlock],
+    levels: Levels | None,
+    slower: Mapping[str, float],
+) -> WorkloadComparison:
+    count = 0 if levels is None else len(levels)
+    if levels is None or count < 2:
         nothing: dict[str, Any] = {"a_median_us": None, "b_median_us": None, "ratio": None}
         return WorkloadComparison(
-            uuid=workload.uuid, axes=workload.axes, ci=None, n=len(blocks), **nothing
+            uuid=workload.uuid, axes=workload.axes, ci=None, n=count, **nothing
         )
-    interval = interval_of([block_levels(blocks)], pair.setting.options.confidence)
+    p_slower = slower.get(workload.uuid)
+    interval = interval_of([levels], pair.setting.options.confidence)
     a_ns = sorted(ns for block in blocks for ns in block.a_ns)
     b_ns = sorted(ns for block in blocks for ns in block.b_ns)
     return WorkloadComparison(
@@ -170,7 +222,7 @@ def _row(pair: Recorded, workload: Workload, p_slower: float | None) -> Workload
         b_median_us=_median_us(b_ns),
         ratio=interval.ratio,
         ci=(interval.lo, interval.hi),
-        n=len(blocks),
+        n=count,
         p_slower=p_slower,
         slower=p_slower is not None and p_slower < ERROR,
     )

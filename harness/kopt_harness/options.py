@@ -33,8 +33,8 @@ class MeasureOptions(Model):
     blocks_min: int | None = Field(default=None, ge=2)
     """Blocks of each workload before a decision. Null: 3, in rounds 6; in a sweep of many
     workloads on a CPU, where a block takes long and the workloads bear each other out, 2."""
-    blocks_max: int = Field(default=16, ge=2)
-    """Blocks of one workload at most."""
+    blocks_max: int | None = Field(default=None, ge=2)
+    """Blocks of one workload at most. Null: 16, in rounds 40."""
     rounds: bool | None = None
     """Whether blocks come in rounds, each from processes of its own; null: on a GPU."""
     confidence: float = Field(default=0.99, gt=0.5, lt=1)

@@ -230,20 +230,37 @@ class Session:
     def open(self, solution: Solution, build_path: str) -> None:
         """Loads a solution in a process of its own; does nothing if it is warm.
 
+        Raises: see ``open_all``.
+        """
+        self.open_all([(solution, build_path)])
+
+    def open_all(self, solutions: Sequence[tuple[Solution, str]]) -> None:
+        """Loads solutions, each in a process of its own; those that are warm stay as they are.
+
+        Args:
+            solutions: each with the place of its build.
+
         Raises:
             CandidateFailedError: it cannot be loaded, or has tampered with its process.
             UnavailableError: the timer or its cache state is not to be had here.
         """
-        if self._workers.is_open(solution.sha256):
+        by_sha = {each[0].sha256: each for each in solutions}
+        cold = [each for sha, each in by_sha.items() if not self._workers.is_open(sha)]
+        if not cold:
             return
-        self._workers.open(solution, build_path)
-        # Sets that are drawn from here on are new to it.
-        self._loaded_at[solution.sha256] = self._drawn
+        self._workers.open(*cold)
+        for solution, _ in cold:
+            # Sets that are drawn from here on are new to it.
+            self._loaded_at[solution.sha256] = self._drawn
         self._had_unused = False
 
-    def discard(self, sha256: str) -> None:
-        """Kills a solution's process."""
-        self._workers.discard(sha256)
+    def prepare(self, solution: Solution, build_path: str) -> None:
+        """Starts the process that a solution has after its present one is discarded."""
+        self._workers.prepare(solution, build_path)
+
+    def discard(self, *sha256s: str) -> None:
+        """Kills the processes of solutions."""
+        self._workers.discard(*sha256s)
 
     def finish(self, sha256: str, timeout_s: float) -> int | None:
         """Lets a solution's process end by itself; its exit code, None where it did not."""

@@ -24,6 +24,8 @@ __all__ = ["Setting"]
 _PACKAGES = ("torch", "triton", "apache-tvm-ffi", "nvidia-cutlass-dsl", "cupti-python", "numpy")
 _BLOCKS_MIN = 3
 _ROUNDS_MIN = 6
+_BLOCKS_MAX = 16
+_ROUNDS_MAX = 40
 """Rounds are the only independent samples of a comparison; five degrees of freedom."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -68,7 +70,12 @@ class Setting:
     def blocks_min(self) -> int:
         """Blocks of each workload before the data is looked at."""
         least = _ROUNDS_MIN if self.rounds else _BLOCKS_MIN
-        return self.options.blocks_min or min(least, self.options.blocks_max)
+        return self.options.blocks_min or min(least, self.blocks_max)
+
+    @property
+    def blocks_max(self) -> int:
+        """Blocks of each workload at most."""
+        return self.options.blocks_max or (_ROUNDS_MAX if self.rounds else _BLOCKS_MAX)
 
     @property
     def rounds(self) -> bool:
@@ -107,7 +114,8 @@ class Setting:
         """By what an answer of a definition is judged here, resolved: for the result."""
         options = self.options.model_dump(mode="json")
         chosen = {"timer": self.timer, "calls_per_slot": self.calls_per_slot}
-        chosen |= {"blocks_min": self.blocks_min, "rounds": self.rounds}
+        chosen |= {"blocks_min": self.blocks_min, "blocks_max": self.blocks_max}
+        chosen["rounds"] = self.rounds
         return {
             "contest": definition.kopt.contest.model_dump(mode="json"),
             "strict": {

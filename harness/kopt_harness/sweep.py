@@ -94,7 +94,7 @@ def sweep(
             pair = pair or Pair.of(setting, session, ledger, incumbent, candidate)
             comparison = compare_pair(pair, workloads)
             evaluation = with_pair(evaluation, pair)
-            complete = complete and all(len(pair.blocks.get(w.uuid, ())) >= 2 for w in workloads)
+            complete = complete and all(row.ratio is not None for row in comparison.workloads)
         if not baselines or evaluation.verdict != Verdict.PASS:
             return SweepResult(evaluation=evaluation, comparison=comparison, complete=complete)
         if incumbent is not None and incumbent.sha256 != candidate.sha256:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ _OPEN_TIMEOUT_S = 120.0
 _CANARY_TIMEOUT_S = 30.0
 _MEMORY_BACK_S = 20.0
 """How long a driver may take to free what a killed process had."""
+_MEMORY_LOOK_S = 0.02
 _MEMORY_SLACK_BYTES = 256 << 20
 """What other users of a device may have taken meanwhile."""
 
@@ -62,6 +64,7 @@ class Workers:
         self._export: dict[str, Any] = {}
         self._started: dict[str, WorkerClient] = {}
         self._open: dict[str, WorkerClient] = {}
+        self._spare: dict[str, WorkerClient] = {}
         self._closed_phases_ns: dict[str, int] = {}
         self._free_bytes: int | None = None
         self._fault = ""
@@ -82,6 +85,8 @@ class Workers:
         """Ends all of them."""
         for sha in [*self._open, *self._started]:
             self.discard(sha)
+        while self._spare:
+            self._retire(self._spare.popitem()[1])
         if self._judge is not None:
             self._retire(self._judge)
             self._judge = None
@@ -92,7 +97,8 @@ class Workers:
     def kill(self) -> None:
         """Kills all of them from another thread; whoever uses them fails, and closes."""
         self._killed = True
-        for client in [self._judge, *self._open.values(), *self._started.values()]:
+        waiting = [*self._started.values(), *self._spare.values()]
+        for client in [self._judge, *self._open.values(), *waiting]:
             if client is not None:
                 client.kill()
 
@@ -113,62 +119,97 @@ class Workers:
         """Starts a solution's process without waiting for it."""
         sha = solution.sha256
         if sha not in self._open and sha not in self._started:
-            module = "candidate" if self._observer is None else "observed"
-            self._started[sha] = self._client(module, build_path)
+            spare = self._spare.pop(sha, None)
+            self._started[sha] = spare or self._candidate_client(build_path)
 
-    def open(self, solution: Solution, build_path: str) -> None:
-        """Opens a solution's process and has it load the solution.
+    def prepare(self, solution: Solution, build_path: str) -> None:
+        """Starts a process for the solution that takes the place of its next one.
+
+        It has no candidate code and no device until it is opened.
+        """
+        if solution.sha256 not in self._spare:
+            self._spare[solution.sha256] = self._candidate_client(build_path)
+
+    def open(self, *solutions: tuple[Solution, str]) -> None:
+        """Opens the processes of solutions, side by side, and has each load its solution alone.
+
+        Args:
+            solutions: each with the place of its build.
 
         Raises:
-            CandidateFailedError: it cannot be loaded, or has tampered with its process.
+            CandidateFailedError: one cannot be loaded, or has tampered with its process.
             UnavailableError: the timer or its cache state is not to be had here.
         """
         self._require_well()
         self.judge()
-        self.start(solution, build_path)
-        client = self._started.pop(solution.sha256)
+        for solution, build_path in solutions:
+            self.start(solution, build_path)
         self._stop_awake()
-        self._awake = solution.sha256
-        self._open[solution.sha256] = client
-        try:
-            opened = _timed_phase(
-                client,
-                "start",
-                lambda: client.request(
-                    "open",
-                    timeout_s=_OPEN_TIMEOUT_S,
-                    solution=solution.model_dump(mode="json"),
-                    export=self._export,
-                    timer=self._setting.timer,
-                    cache=self._setting.options.cache,
-                    l2_bytes=self._setting.l2_bytes,
-                    own_calls=self._own_calls,
-                    **self._device_fields(),
-                ),
-            )
-        except WorkerFailedError as error:
-            self.discard(solution.sha256)
-            if error.kind in ("unavailable", "infra"):
-                raise machine_failed(error) from error
-            raise infra("the candidate process could not be started", error) from error
-        self.isolation["candidate"] = opened["isolation"]
-        self.flush_bytes = opened["flush_bytes"]
-        own_ns = opened.get("own_busy_ns")
+        self._awake = None
+        for solution, _ in solutions:
+            self._open[solution.sha256] = self._started.pop(solution.sha256)
+        with ThreadPoolExecutor(max_workers=len(solutions)) as pool:
+            answers = [pool.submit(self._ask_to_open, solution) for solution, _ in solutions]
+        for (solution, _), answer in zip(solutions, answers, strict=True):
+            error = answer.exception()
+            if isinstance(error, WorkerFailedError):
+                self.discard(solution.sha256)
+                if error.kind in ("unavailable", "infra"):
+                    raise machine_failed(error) from error
+                raise infra("the candidate process could not be started", error) from error
+            self._heed(answer.result())
+        if len(solutions) == 1:
+            self._awake = solutions[0][0].sha256
+        else:
+            for solution, _ in solutions:
+                self._open[solution.sha256].freeze()
+        for solution, build_path in solutions:
+            self._load(solution.sha256, build_path)
+
+    def _ask_to_open(self, solution: Solution) -> dict[str, Any]:
+        """No candidate code runs in it; called in a thread of its own."""
+        client = self._open[solution.sha256]
+        return _timed_phase(
+            client,
+            "start",
+            lambda: client.request(
+                "open",
+                timeout_s=_OPEN_TIMEOUT_S,
+                solution=solution.model_dump(mode="json"),
+                export=self._export,
+                timer=self._setting.timer,
+                cache=self._setting.options.cache,
+                l2_bytes=self._setting.l2_bytes,
+                own_calls=self._own_calls,
+                **self._device_fields(),
+            ),
+        )
+
+    def _heed(self, answer: dict[str, Any]) -> None:
+        """Keeps what a candidate's process said of itself before it had candidate code."""
+        self.isolation["candidate"] = answer["isolation"]
+        self.flush_bytes = answer["flush_bytes"]
+        own_ns = answer.get("own_busy_ns")
         if isinstance(own_ns, list):
             self.own_busy_ns = [ns for ns in own_ns if isinstance(ns, int)]
-        flush_cpu_ns = opened.get("flush_cpu_ns")
+        flush_cpu_ns = answer.get("flush_cpu_ns")
         if isinstance(flush_cpu_ns, int):
             self.flush_cpu_ns = max(self.flush_cpu_ns or 0, flush_cpu_ns)
-        self._load(solution.sha256, build_path)
 
-    def discard(self, sha256: str) -> None:
-        """Kills a solution's process."""
-        client = self._open.pop(sha256, None) or self._started.pop(sha256, None)
-        if client is None:
+    def discard(self, *sha256s: str) -> None:
+        """Kills the processes of solutions, side by side."""
+        clients = [
+            client
+            for sha in sha256s
+            if (client := self._open.pop(sha, None) or self._started.pop(sha, None))
+        ]
+        if not clients:
             return
-        if self._awake == sha256:
+        if self._awake in sha256s:
             self._awake = None
-        survivors = self._retire(client)
+        with ThreadPoolExecutor(max_workers=len(clients)) as pool:
+            endings = list(pool.map(self._retire, clients))
+        survivors = tuple(pid for ending in endings for pid in ending)
         fault = f"processes {survivors} of a solution cannot be ended" if survivors else ""
         if not fault and self._judge is not None and self._setting.target.kind != "cpu":
             fault = self._device_fault(self._judge)
@@ -274,6 +315,9 @@ class Workers:
                 self._free_bytes = self.ask_judge("canary")["free_bytes"]
         return self._judge
 
+    def _candidate_client(self, build_path: str) -> WorkerClient:
+        return self._client("candidate" if self._observer is None else "observed", build_path)
+
     def _client(self, module: str, build_path: str | None = None) -> WorkerClient:
         if self._killed:
             raise StoppedError("the session was killed")
@@ -335,7 +379,7 @@ class Workers:
                 return ""
             if time.monotonic() > deadline:
                 return f"{missing >> 20} MiB did not come back after a solution had ended"
-            time.sleep(0.2)
+            time.sleep(_MEMORY_LOOK_S)
 
     def _require_well(self) -> None:
         if self._fault:

@@ -399,7 +399,7 @@ def test_rounds_come_from_processes_of_their_own(
     """What a process does to all of its calls differs by round, and is the same in a round."""
     options = OPTIONS.model_copy(update={"rounds": True, "blocks_min": 4, "blocks_max": 4})
     setting = Setting.here(catalog, "cpu", options)
-    head = "import os\nMODE = 0.01 * (os.urandom(1)[0] % 8)\n"
+    head = "import os\nMODE = 0.05 * (os.urandom(1)[0] % 8)\n"
     one, other = (make_solution(head + honest + MODES, name=n) for n in ("one", "other"))
     ledger = DictLedger()
     with Session(setting, gdn_decode, workloads) as session:
@@ -412,11 +412,11 @@ def test_rounds_come_from_processes_of_their_own(
             levels[key.split("/")[-2]].append([min(block["a_ns"]), min(block["b_ns"])])
     small, large = (levels[w.uuid] for w in workloads)
     assert len(small) == len(large) == 4
-    modes = [[round(ns / 1e7) for ns in pair] for pair in small]
+    modes = [[round(ns / 5e7) for ns in pair] for pair in small]
     assert len({tuple(pair) for pair in modes}) > 1
     for a, b in zip(small, large, strict=True):
         for ns, same in zip(a, b, strict=True):
-            assert abs(ns - same) < 1e7
+            assert abs(ns - same) < 5e7
 
 
 def test_blocks_of_one_process_are_no_rounds(
@@ -430,7 +430,6 @@ def test_blocks_of_one_process_are_no_rounds(
     with Session(setting, gdn_decode, workloads[:1]) as session:
         pair = Pair.of(setting, session, ledger, one, other)
         found = compare_pair(pair, workloads[:1])
-        pair.begin_round(1)
         pair.measure(workloads[0], found.workloads[0].n + 1)
     assert found.processes == 1
     blocks = [ledger.get(k) for k in ledger.completed() if "/block/" in f"/{k}"]

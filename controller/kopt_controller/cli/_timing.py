@@ -116,7 +116,7 @@ def _scope(setting: Setting, solution: Solution) -> str:
     """Beginning of the keys of samples that may stand beside each other."""
     options = setting.options
     parts = [setting.target.name, setting.environment["epoch"], setting.timer, options.cache]
-    parts += [str(setting.calls_per_slot), f"{setting.blocks_min}-{options.blocks_max}"]
+    parts += [str(setting.calls_per_slot), f"{setting.blocks_min}-{setting.blocks_max}"]
     return "/".join(["timing", *map(str, parts), solution.sha256[:12]])
 
 

@@ -110,10 +110,13 @@ def _drawn_rounds(
     for _ in range(blocks):
         which = int(rng.integers(len(recordings)))
         picked.append((which, int(rng.integers(counts[which])), 1 if rng.random() < 0.5 else -1))
-    return tuple(
-        np.array([recordings[which][w][place][::step] for which, place, step in picked])
-        for w in range(len(recordings[0]))
-    )
+    # Workloads of one shape share their rounds, and go on doing so.
+    drawn: dict[tuple[int, ...], Levels] = {}
+    shapes = [tuple(id(each[w]) for each in recordings) for w in range(len(recordings[0]))]
+    for w, shape in enumerate(shapes):
+        if shape not in drawn:
+            drawn[shape] = np.array([recordings[r][w][n][::step] for r, n, step in picked])
+    return tuple(drawn[shape] for shape in shapes)
 
 
 def redraw(
@@ -148,7 +151,8 @@ def power(
     found = 0
     for _ in range(count):
         drawn = draw(recordings, rule.blocks_max, rng, rounds=rule.rounds)
-        scaled = [levels * np.array([1.0, 1.0 + effect]) for levels in drawn]
+        shapes = {id(levels): levels * np.array([1.0, 1.0 + effect]) for levels in drawn}
+        scaled = [shapes[id(levels)] for levels in drawn]
         found += _run(scaled, rule, quick=True).look.decision == "slower"
     return found / count
 
@@ -178,7 +182,12 @@ def detectable_effect(
 
 
 def _run(levels: Sequence[Levels], rule: Rule, *, quick: bool = False) -> Ended:
-    return run_sequence(rule, len(levels), lambda w, count: levels[w][:count], quick=quick)
+    parts: dict[tuple[int, int], Levels] = {}
+
+    def take(w: int, count: int) -> Levels:
+        return parts.setdefault((id(levels[w]), count), levels[w][:count])
+
+    return run_sequence(rule, len(levels), take, quick=quick)
 
 
 def _ended(levels: Recording, rule: Rule, groups: Sequence[Sequence[int]]) -> Drawn:

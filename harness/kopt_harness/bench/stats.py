@@ -45,6 +45,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -298,7 +299,11 @@ def _level(samples_ns: Sequence[int]) -> float:
 def _all_evidence(workloads: Sequence[Levels]) -> list[Evidence]:
     if not workloads:
         raise ValueError("a ratio needs at least two paired blocks of each workload")
-    return [evidence_of(levels) for levels in workloads]
+    known: dict[int, Evidence] = {}
+    for levels in workloads:
+        if id(levels) not in known:
+            known[id(levels)] = evidence_of(levels)
+    return [known[id(levels)] for levels in workloads]
 
 
 def _freedom(parts: _Array, freedoms: _Array) -> float:
@@ -347,15 +352,18 @@ def _bootstrap(
     a_0, b_0 = 0.0, 0.0
     least = min(len(each.values) for each in evidence)
     drawn = rng.integers(0, least, size=(RESAMPLES, least - 1))
-    for each in evidence:
+    # Workloads of one shape share their rounds, and then their evidence is one object.
+    times = Counter(map(id, evidence)) if rounds else Counter()
+    for each in {id(each): each for each in evidence}.values() if rounds else evidence:
         count = len(each.values)
         if not rounds:
             drawn = rng.integers(0, count, size=(RESAMPLES, count - 1))
         half = each.values[drawn].mean(axis=1) / 2
-        a_ns += each.level_ns * np.exp(-half)
-        b_ns += each.level_ns * np.exp(half)
-        a_0 += each.level_ns * math.exp(-each.log_ratio / 2)
-        b_0 += each.level_ns * math.exp(each.log_ratio / 2)
+        level_ns = each.level_ns * (times[id(each)] or 1)
+        a_ns += level_ns * np.exp(-half)
+        b_ns += level_ns * np.exp(half)
+        a_0 += level_ns * math.exp(-each.log_ratio / 2)
+        b_0 += level_ns * math.exp(each.log_ratio / 2)
     low, high = np.quantile(np.log(b_ns / a_ns), [_BOOTSTRAP_TAIL, 1 - _BOOTSTRAP_TAIL])
     middle = math.log(b_0 / a_0)
     return middle - float(low), float(high) - middle
