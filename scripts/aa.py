@@ -124,8 +124,7 @@ def evaluate(setting: Setting, solution: Solution, arguments: argparse.Namespace
     definition = catalog.resolve(solution.definition)
     workloads = catalog.select(definition, arguments.workload or ["rep"])
     shapes = len({shape_of(workload) for workload in workloads})
-    each = shapes if setting.rounds else len(workloads)
-    least = len(workloads) + (arguments.filled - 1) * each
+    least = arguments.filled * (shapes if setting.rounds else len(workloads))
     ledger, number, environment = DictLedger(), 0, {}
     for path in arguments.recorded:
         units: dict[str, dict[str, Any]] = defaultdict(dict)
