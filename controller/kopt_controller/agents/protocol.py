@@ -82,6 +82,8 @@ class RoundBrief(NamedTuple):
     ledger: Ledger | None = None
     """Where an agent keeps what a killed round needs to go on; null: nowhere."""
     mode: TaskMode = "full"
+    left: Callable[[], Allowance] | None = None
+    """What the campaign may still spend, at the moment of asking; null: there is no limit."""
 
 
 class Proposal(NamedTuple):

@@ -1,0 +1,243 @@
+"""What a campaign has spent, counted as it goes, and the end of it where a limit is reached.
+
+The journal is the truth: what agents have used, how long the harness has measured, and how long
+the processes of the campaign have run are records in it. So a campaign that was killed and
+resumed has spent what all its processes have spent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import fsum
+from typing import Any, Protocol
+
+from kopt_harness.errors import LimitReachedError
+from kopt_harness.ledger import Ledger
+from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Validation, Workload
+
+from .costs import (
+    Allowance,
+    CostReport,
+    DeviceUse,
+    Limits,
+    cost_report,
+    device_uses_in,
+    uses_in,
+)
+from .harness import Harness
+
+__all__ = ["CompletedLedger", "Meter", "MeteredHarness", "walls_in"]
+
+_WALL = "wall"
+_STEP_S = 0.5
+"""Of wall time, from which on it is worth a record."""
+
+
+class CompletedLedger(Ledger, Protocol):
+    """A ledger that can say what is in it: a journal."""
+
+    def completed(self) -> tuple[str, ...]:
+        """Keys of all completed units, in the order of completion."""
+        ...
+
+
+def walls_in(keys: Sequence[str], get: Callable[[str], dict[str, Any] | None]) -> float:
+    """Wall time of all processes of a campaign so far, by its records, in seconds."""
+    last: dict[str, float] = {}
+    for key in keys:
+        if key.startswith(f"{_WALL}/"):
+            value = get(key)
+            if value is not None:
+                last[key.split("/")[1]] = float(value["s"])
+    return fsum(last.values())
+
+
+class Meter:
+    """Counts for one campaign."""
+
+    def __init__(self, journal: CompletedLedger, limits: Limits, go_on: str = "") -> None:
+        """Starts the clock of this process.
+
+        Args:
+            journal: Of the campaign.
+            limits: What it may spend.
+            go_on: The command that continues it, for the error.
+        """
+        self._journal = journal
+        self._limits = limits
+        self._go_on = go_on
+        self._start = time.monotonic()
+        self._seen: dict[str, dict[str, Any]] = {}
+        self._read = 0
+        keys = journal.completed()
+        self._walls_before_s = walls_in(keys, journal.get)
+        self._process = len({key.split("/")[1] for key in keys if key.startswith(f"{_WALL}/")})
+        self._written_s = 0.0
+        self._walls = 0
+        self.round = 0
+        """Of which the harness measures now."""
+
+    @property
+    def limits(self) -> Limits:
+        """What the campaign may spend."""
+        return self._limits
+
+    def report(self, number: int | None = None) -> CostReport:
+        """What was spent.
+
+        Args:
+            number: Of a round; None: the whole campaign.
+        """
+        uses, measured = self._uses()
+        return cost_report(
+            [use.usage for use in uses if number in (None, use.round)],
+            [each for each in measured if number in (None, each.round)],
+        )
+
+    def wall_s(self) -> float:
+        """Of all processes of the campaign."""
+        return self._walls_before_s + time.monotonic() - self._start
+
+    def left(self) -> Allowance:
+        """What of each limit is left; never less than nothing."""
+        limits, spent = self._limits, self.report()
+        return Allowance(
+            dollars=_left(limits.max_dollars, spent.total.dollars),
+            tokens=None
+            if limits.max_tokens is None
+            else max(0, limits.max_tokens - spent.total.tokens),
+            device_s=_left(limits.max_device_s, spent.device_s),
+            wall_s=_left(limits.max_wall_s, self.wall_s()),
+        )
+
+    def check(self) -> None:
+        """Ends the campaign where a limit is reached.
+
+        Raises:
+            LimitReachedError: It says which, and how to go on with more.
+        """
+        self.note_wall()
+        spent = self.report()
+        limits = self._limits
+        for name, limit, used, unit in (
+            ("max_dollars", limits.max_dollars, spent.total.dollars, "dollars"),
+            ("max_tokens", limits.max_tokens, spent.total.tokens, "tokens"),
+            ("max_device_s", limits.max_device_s, spent.device_s, "seconds of the device"),
+            ("max_wall_s", limits.max_wall_s, self.wall_s(), "seconds"),
+        ):
+            if limit is not None and used >= limit:
+                option = f"--{name.replace('_', '-')}"
+                raise LimitReachedError(
+                    f"the campaign has used {used:.6g} {unit}, and may use {limit:.6g}",
+                    hint=f"go on with more: {self._go_on} {option} N".replace("  ", " "),
+                )
+
+    def note_wall(self) -> None:
+        """Keeps how long this process has run."""
+        now_s = time.monotonic() - self._start
+        if now_s - self._written_s >= _STEP_S:
+            self._journal.put(f"{_WALL}/{self._process}/{self._walls}", {"s": round(now_s, 3)})
+            self._written_s = now_s
+            self._walls += 1
+
+    @contextmanager
+    def measuring(self, what: str, candidate: Solution) -> Iterator[None]:
+        """Counts how long the device is used, also where it ends in an error.
+
+        Args:
+            what: Is done.
+            candidate: What is measured.
+
+        Raises:
+            LimitReachedError: If nothing is left; the body does not run.
+        """
+        self.check()
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            use = DeviceUse(
+                round=self.round,
+                what=what,
+                candidate=candidate.sha256,
+                device_s=round(time.monotonic() - start, 3),
+            )
+            number = len(self._uses()[1])
+            self._journal.put(f"device/{number}", use.model_dump(mode="json"))
+
+    def _uses(self) -> tuple[Sequence[Any], Sequence[DeviceUse]]:
+        keys = self._journal.completed()
+        for key in keys[self._read :]:
+            if "/agent/" in key or key.startswith("device/"):
+                value = self._journal.get(key)
+                if value is not None:
+                    self._seen[key] = value
+        self._read = len(keys)
+        return uses_in(self._seen), device_uses_in(self._seen)
+
+
+def _left(limit: float | None, used: float) -> float | None:
+    return None if limit is None else max(0.0, limit - used)
+
+
+class MeteredHarness:
+    """A harness whose time is counted, and which measures nothing past a limit."""
+
+    def __init__(self, harness: Harness, meter: Meter) -> None:
+        self._harness = harness
+        self._meter = meter
+        self.target = harness.target
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Of the harness behind it."""
+        return self._harness.environment
+
+    def profile(self, solution: Solution, workload: Workload, ledger: Ledger) -> Profile:
+        """Profiles one solution on one workload."""
+        with self._meter.measuring("profile", solution):
+            return self._harness.profile(solution, workload, ledger)
+
+    def prepare(self, solutions: Sequence[Solution]) -> None:
+        """Builds, which uses no device."""
+        self._harness.prepare(solutions)
+
+    def gate(
+        self,
+        candidate: Solution,
+        incumbent: Solution,
+        workloads: Sequence[Workload],
+        ledger: Ledger,
+    ) -> GateResult:
+        """Builds, checks and times a candidate against the incumbent on representatives."""
+        with self._meter.measuring("gate", candidate):
+            return self._harness.gate(candidate, incumbent, workloads, ledger)
+
+    def sweep(
+        self,
+        candidate: Solution,
+        incumbent: Solution,
+        workloads: Sequence[Workload],
+        ledger: Ledger,
+        distinct_inputs: int = 0,
+    ) -> SweepResult:
+        """The same on every workload, with full correctness."""
+        with self._meter.measuring("sweep", candidate):
+            return self._harness.sweep(candidate, incumbent, workloads, ledger, distinct_inputs)
+
+    def validate(
+        self,
+        candidate: Solution,
+        incumbent: Solution,
+        workloads: Sequence[Workload],
+        ledger: Ledger,
+    ) -> Validation:
+        """Judges archived bytes in processes of their own."""
+        with self._meter.measuring("validate", candidate):
+            return self._harness.validate(candidate, incumbent, workloads, ledger)
+
+    def close(self) -> None:
+        """Ends worker processes."""
+        self._harness.close()
