@@ -28,6 +28,7 @@ __all__ = [
     "RoundUse",
     "Usage",
     "by",
+    "cost_document",
     "cost_report",
     "device_uses_in",
     "dollars_per_percent",
@@ -35,11 +36,13 @@ __all__ = [
     "note_turn",
     "note_usage",
     "spent_of",
+    "total_of",
     "uses_in",
 ]
 
 _USE = re.compile(r"r(?P<round>\d+)/agent/(?P<call>.+)/(?P<kind>usage|turn)/(?P<n>\d+)/\d+")
 _M = TypeVar("_M", bound=Model)
+_PROPOSALS = re.compile(r"r(?P<round>\d+)/proposals/(?P<call>.+)")
 _DEVICE = re.compile(r"device/\d+")
 
 
@@ -181,11 +184,35 @@ def uses_in(records: Mapping[str, dict[str, Any]]) -> tuple[RoundUse, ...]:
     """
     found = [(match, value) for key, value in records.items() if (match := _USE.fullmatch(key))]
     ended = {match.group("round", "call", "n") for match, _ in found if match["kind"] == "usage"}
+    candidates = _candidates_in(records)
     return tuple(
-        RoundUse(int(match["round"]), _parse(Usage, value))
+        RoundUse(
+            int(match["round"]),
+            _parse(Usage, value).model_copy(
+                update={"candidates": _led_to(candidates, match["round"], match["call"])}
+            ),
+        )
         for match, value in found
         if match["kind"] == "usage" or match.group("round", "call", "n") not in ended
     )
+
+
+def _candidates_in(records: Mapping[str, dict[str, Any]]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """What was proposed, by round and call: proposals have the name of the call behind them."""
+    return {
+        (match["round"], match["call"]): tuple(each["sha256"] for each in value["candidates"])
+        for key, value in records.items()
+        if (match := _PROPOSALS.fullmatch(key))
+    }
+
+
+def _led_to(
+    candidates: Mapping[tuple[str, str], tuple[str, ...]], number: str, call: str
+) -> tuple[str, ...]:
+    """A call of a sub-agent is named below the call that it is a part of."""
+    parts = call.split("/")
+    names = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    return next((candidates[number, name] for name in names if (number, name) in candidates), ())
 
 
 def device_uses_in(records: Mapping[str, dict[str, Any]]) -> tuple[DeviceUse, ...]:
@@ -228,6 +255,34 @@ def cost_report(uses: Sequence[Usage], measured: Sequence[DeviceUse]) -> CostRep
         by_role=by(uses, lambda use: f"{use.role}/{use.sub_agent}" if use.sub_agent else use.role),
         by_candidate=_by_candidate(uses, measured),
     )
+
+
+def total_of(reports: Sequence[CostReport]) -> CostReport:
+    """The sum of several rounds."""
+    groups = ("by_agent", "by_model", "by_role", "by_candidate")
+    sums = {
+        group: {
+            name: _sum(
+                [getattr(each, group)[name] for each in reports if name in getattr(each, group)]
+            )
+            for name in dict.fromkeys(name for each in reports for name in getattr(each, group))
+        }
+        for group in groups
+    }
+    return CostReport(
+        total=_sum([each.total for each in reports]),
+        harness_device_s=fsum(each.harness_device_s for each in reports),
+        **sums,
+    )
+
+
+def _sum(costs: Sequence[Cost]) -> Cost:
+    return Cost(**{name: sum(getattr(each, name) for each in costs) for name in Cost.model_fields})
+
+
+def cost_document(report: CostReport) -> dict[str, Any]:
+    """For JSON: the report, with all seconds of the device together."""
+    return {**report.model_dump(mode="json"), "device_s": report.device_s}
 
 
 def _by_candidate(uses: Sequence[Usage], measured: Sequence[DeviceUse]) -> dict[str, Cost]:

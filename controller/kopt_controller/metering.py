@@ -1,19 +1,23 @@
 """What a campaign has spent, counted as it goes, and the end of it where a limit is reached.
 
-The journal is the truth: what agents have used, how long the harness has measured, and how long
-the processes of the campaign have run are records in it. So a campaign that was killed and
-resumed has spent what all its processes have spent.
+What agents have used is in the run's journal. How long the harness has measured and how long the
+processes of the campaign have run is in ``costs.jsonl`` beside it, which nothing is decided from:
+two runs with the same samples decide the same and take another time. A campaign that was killed
+and resumed has spent what all its processes have spent.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import fsum
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from kopt_harness.errors import LimitReachedError
+from kopt_harness.journal import read_journal
 from kopt_harness.ledger import Ledger
 from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Validation, Workload
 
@@ -22,15 +26,22 @@ from .costs import (
     CostReport,
     DeviceUse,
     Limits,
+    RoundUse,
+    cost_document,
     cost_report,
     device_uses_in,
+    total_of,
     uses_in,
 )
 from .harness import Harness
 
-__all__ = ["CompletedLedger", "Meter", "MeteredHarness", "walls_in"]
+__all__ = ["COSTS_FILE", "CompletedLedger", "Meter", "MeteredHarness", "RunCosts", "read_costs"]
 
+COSTS_FILE = "costs.jsonl"
+"""In the folder of a run."""
 _WALL = "wall"
+_ROUND = re.compile(r"round/(?P<round>\d+)/\d+")
+_COUNTED = ("/agent/", "/proposals/")
 _STEP_S = 0.5
 """Of wall time, from which on it is worth a record."""
 
@@ -43,41 +54,105 @@ class CompletedLedger(Ledger, Protocol):
         ...
 
 
-def walls_in(keys: Sequence[str], get: Callable[[str], dict[str, Any] | None]) -> float:
-    """Wall time of all processes of a campaign so far, by its records, in seconds."""
-    last: dict[str, float] = {}
-    for key in keys:
-        if key.startswith(f"{_WALL}/"):
-            value = get(key)
-            if value is not None:
-                last[key.split("/")[1]] = float(value["s"])
+class RunCosts(NamedTuple):
+    """What a run has cost, as far as its rounds were closed."""
+
+    rounds: dict[int, CostReport]
+    wall_s: float
+    """Of all its processes."""
+
+    @property
+    def total(self) -> CostReport | None:
+        """Of all closed rounds; None where there is none."""
+        return total_of(list(self.rounds.values())) if self.rounds else None
+
+    def document(self) -> dict[str, Any] | None:
+        """For JSON; None where nothing was noted."""
+        total = self.total
+        return None if total is None else {**cost_document(total), "campaign_wall_s": self.wall_s}
+
+
+def read_costs(folder: Path) -> RunCosts:
+    """The costs of a run, also while it goes on.
+
+    Args:
+        folder: Of the run.
+
+    Raises:
+        InvalidInputError: If its file is damaged.
+    """
+    path = folder / COSTS_FILE
+    records = read_journal(path) if path.exists() else ()
+    rounds = {
+        int(match["round"]): CostReport.model_validate(record.value)
+        for record in records
+        if (match := _ROUND.fullmatch(record.key))
+    }
+    return RunCosts(rounds, _walls({record.key: record.value for record in records}))
+
+
+def _walls(records: Mapping[str, dict[str, Any]]) -> float:
+    """Each process has noted again and again how long it has run."""
+    last = {
+        key.split("/")[1]: float(value["s"])
+        for key, value in records.items()
+        if key.startswith(f"{_WALL}/")
+    }
     return fsum(last.values())
 
 
 class Meter:
     """Counts for one campaign."""
 
-    def __init__(self, journal: CompletedLedger, limits: Limits, go_on: str = "") -> None:
+    def __init__(
+        self, journal: CompletedLedger, own: CompletedLedger, limits: Limits, go_on: str = ""
+    ) -> None:
         """Starts the clock of this process.
 
         Args:
-            journal: Of the campaign.
-            limits: What it may spend.
+            journal: Of the campaign: what agents have used.
+            own: Of the meter: how long was measured.
+            limits: What the campaign may spend.
             go_on: The command that continues it, for the error.
         """
         self._journal = journal
+        self._own = own
         self._limits = limits
         self._go_on = go_on
         self._start = time.monotonic()
         self._seen: dict[str, dict[str, Any]] = {}
         self._read = 0
-        keys = journal.completed()
-        self._walls_before_s = walls_in(keys, journal.get)
-        self._process = len({key.split("/")[1] for key in keys if key.startswith(f"{_WALL}/")})
+        known = _values(own)
+        self._walls_before_s = _walls(known)
+        self._process = len({key.split("/")[1] for key in known if key.startswith(f"{_WALL}/")})
+        self._measured = list(device_uses_in(known))
+        self._closed = sum(_ROUND.fullmatch(key) is not None for key in known)
         self._written_s = 0.0
         self._walls = 0
-        self.round = 0
-        """Of which the harness measures now."""
+        self._has_worked = False
+        self._round = 0
+
+    def enter(self, number: int) -> None:
+        """From here on the harness measures for another round.
+
+        Args:
+            number: Of the round.
+        """
+        self._round = number
+
+    def close_round(self, number: int) -> None:
+        """Keeps what a round has cost, unless it was only read.
+
+        Args:
+            number: Of the round.
+        """
+        if self._has_worked:
+            self._own.put(
+                f"round/{number}/{self._closed}", self.report(number).model_dump(mode="json")
+            )
+            self._closed += 1
+            self.note_wall()
+        self._has_worked = False
 
     @property
     def limits(self) -> Limits:
@@ -90,10 +165,9 @@ class Meter:
         Args:
             number: Of a round; None: the whole campaign.
         """
-        uses, measured = self._uses()
         return cost_report(
-            [use.usage for use in uses if number in (None, use.round)],
-            [each for each in measured if number in (None, each.round)],
+            [use.usage for use in self._uses() if number in (None, use.round)],
+            [each for each in self._measured if number in (None, each.round)],
         )
 
     def wall_s(self) -> float:
@@ -113,11 +187,12 @@ class Meter:
         )
 
     def check(self) -> None:
-        """Ends the campaign where a limit is reached.
+        """Ends the campaign where a limit is reached; asked before anything is spent.
 
         Raises:
             LimitReachedError: It says which, and how to go on with more.
         """
+        self._has_worked = True
         self.note_wall()
         spent = self.report()
         limits = self._limits
@@ -138,7 +213,7 @@ class Meter:
         """Keeps how long this process has run."""
         now_s = time.monotonic() - self._start
         if now_s - self._written_s >= _STEP_S:
-            self._journal.put(f"{_WALL}/{self._process}/{self._walls}", {"s": round(now_s, 3)})
+            self._own.put(f"{_WALL}/{self._process}/{self._walls}", {"s": round(now_s, 3)})
             self._written_s = now_s
             self._walls += 1
 
@@ -159,23 +234,28 @@ class Meter:
             yield
         finally:
             use = DeviceUse(
-                round=self.round,
+                round=self._round,
                 what=what,
                 candidate=candidate.sha256,
                 device_s=round(time.monotonic() - start, 3),
             )
-            number = len(self._uses()[1])
-            self._journal.put(f"device/{number}", use.model_dump(mode="json"))
+            self._own.put(f"device/{len(self._measured)}", use.model_dump(mode="json"))
+            self._measured.append(use)
 
-    def _uses(self) -> tuple[Sequence[Any], Sequence[DeviceUse]]:
+    def _uses(self) -> tuple[RoundUse, ...]:
         keys = self._journal.completed()
         for key in keys[self._read :]:
-            if "/agent/" in key or key.startswith("device/"):
+            if any(part in key for part in _COUNTED):
                 value = self._journal.get(key)
                 if value is not None:
                     self._seen[key] = value
         self._read = len(keys)
-        return uses_in(self._seen), device_uses_in(self._seen)
+        return uses_in(self._seen)
+
+
+def _values(ledger: CompletedLedger) -> dict[str, dict[str, Any]]:
+    found = {key: ledger.get(key) for key in ledger.completed()}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _left(limit: float | None, used: float) -> float | None:

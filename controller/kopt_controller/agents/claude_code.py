@@ -15,9 +15,9 @@ from typing import Any
 
 from kopt_harness.proc import Completed
 
+from ..agent_settings import AgentSettings
 from ..costs import Usage
 from .protocol import AgentContext, AgentFactory, Ending
-from .settings import AgentSettings
 from .writing import Call, Observed, ProgramWriter, WritingAgent, program_status
 
 __all__ = ["AGENT", "ClaudeDialect"]
@@ -40,7 +40,7 @@ class ClaudeDialect:
     name = "claude-code"
     program = "claude"
     cumulative = False
-    variables = (
+    variables: tuple[str, ...] = (
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_AUTH_TOKEN",
         "ANTHROPIC_BASE_URL",

@@ -15,9 +15,9 @@ from typing import Any
 
 from kopt_harness.proc import Completed
 
+from ..agent_settings import AgentSettings
 from ..costs import Usage
 from .protocol import AgentContext, AgentFactory, Ending
-from .settings import AgentSettings
 from .writing import Call, Observed, ProgramWriter, WritingAgent, program_status
 
 __all__ = ["AGENT", "CodexDialect"]
@@ -39,7 +39,7 @@ class CodexDialect:
     name = "codex"
     program = "codex"
     cumulative = True
-    variables = ("CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
+    variables: tuple[str, ...] = ("CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
 
     def command(self, call: Call) -> list[str]:
         """Arguments; the prompt comes on standard input."""

@@ -16,13 +16,13 @@ from kopt_harness.ledger import Ledger
 from kopt_harness.pack import Packed
 from kopt_harness.schema import Definition, Model, Solution
 
+from ..agent_settings import AgentSettings
 from ..costs import Allowance, Usage
 from ..directions import Direction
 from ..memory import Memory
 from ..space import SearchSpace
 from ..state import Signature, State
 from ..steering import Steering
-from .settings import AgentSettings
 
 __all__ = [
     "Agent",

@@ -8,6 +8,7 @@ from kopt_harness.errors import KoptError
 from kopt_harness.ledger import DictLedger
 from kopt_harness.targets import get_target, runs_on
 
+from ...agent_settings import AgentSettings
 from ...costs import Allowance, Usage, least
 from ..protocol import (
     AgentContext,
@@ -19,7 +20,6 @@ from ..protocol import (
     RoundBrief,
     Writer,
 )
-from ..settings import AgentSettings
 from .drafts import pack_draft
 from .secrets import Secrets
 from .task import task_of

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import fsum
 from typing import NamedTuple
 
+from ...agent_settings import AgentSettings
 from ...costs import Allowance, Usage
 from ..protocol import AgentTask
-from ..settings import AgentSettings
 from .dialect import Observed
 
 __all__ = ["Account", "beyond", "left_of", "priced", "tightest", "uses_of"]

@@ -14,9 +14,9 @@ from kopt_harness.environ import variable
 from kopt_harness.errors import UnavailableError
 from kopt_harness.proc import Completed
 
+from ...agent_settings import AgentSettings
 from ...costs import Usage
 from ..protocol import Ending
-from ..settings import AgentSettings
 
 __all__ = ["Call", "Dialect", "Observed", "find_program", "package_of", "program_status"]
 

@@ -22,10 +22,10 @@ from kopt_harness.proc import Completed, run
 from kopt_harness.sandbox import confine
 from kopt_harness.sandbox.launch import protected_paths, search_paths
 
+from ...agent_settings import AgentSettings
 from ...budget import Budget
 from ...costs import Allowance, Usage
 from ..protocol import AgentContext, AgentTask, Answer, Drafted, Ending, Question
-from ..settings import AgentSettings
 from .broker import serving, tool_command
 from .calls import CallLedger
 from .charging import Account, beyond, left_of, tightest, uses_of

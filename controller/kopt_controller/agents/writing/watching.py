@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from kopt_harness.proc import Completed
 
+from ...agent_settings import AgentSettings
 from ...costs import Allowance
 from ..protocol import Ending
-from ..settings import AgentSettings
 from .calls import CallLedger
 from .charging import Account, priced, tightest
 from .dialect import Dialect, Observed
