@@ -1,6 +1,7 @@
 """What agents cost: tokens, dollars, wall time and seconds of the device.
 
-Every call of an agent leaves ``Usage`` records in the journal below ``r<n>/agent/<call>``:
+Every call of an agent leaves ``Usage`` records in the journal, in a round below
+``r<n>/agent/<call>``, and a policy's questions below names of its own:
 ``usage/<attempt>/<i>`` when an attempt has ended, and until then ``turn/<attempt>/<k>`` for each
 answer of the model, which count only where the attempt was killed. A sum of uses is a ``Cost``.
 Nobody's estimate stands for a bill: dollars are null where neither the other side nor a configured
@@ -40,7 +41,8 @@ __all__ = [
     "uses_in",
 ]
 
-_USE = re.compile(r"r(?P<round>\d+)/agent/(?P<call>.+)/(?P<kind>usage|turn)/(?P<n>\d+)/\d+")
+_USE = re.compile(r"r(?P<round>\d+)/(?P<call>.+)/(?P<kind>usage|turn)/(?P<n>\d+)/\d+")
+"""Of a call, wherever in the round it was made."""
 _M = TypeVar("_M", bound=Model)
 _PROPOSALS = re.compile(r"r(?P<round>\d+)/proposals/(?P<call>.+)")
 _DEVICE = re.compile(r"device/\d+")
@@ -210,7 +212,7 @@ def _led_to(
     candidates: Mapping[tuple[str, str], tuple[str, ...]], number: str, call: str
 ) -> tuple[str, ...]:
     """A call of a sub-agent is named below the call that it is a part of."""
-    parts = call.split("/")
+    parts = call.removeprefix("agent/").split("/")
     names = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     return next((candidates[number, name] for name in names if (number, name) in candidates), ())
 

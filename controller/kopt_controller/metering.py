@@ -41,7 +41,7 @@ COSTS_FILE = "costs.jsonl"
 """In the folder of a run."""
 _WALL = "wall"
 _ROUND = re.compile(r"round/(?P<round>\d+)/\d+")
-_COUNTED = ("/agent/", "/proposals/")
+_COUNTED = ("/usage/", "/turn/", "/proposals/")
 _STEP_S = 0.5
 """Of wall time, from which on it is worth a record."""
 

@@ -18,6 +18,8 @@ __all__ = ["Delivery", "Prompt", "render", "render_question"]
 Delivery = Literal["files", "json"]
 """How drafts come back: files in a worktree, or an answer in JSON."""
 
+_KEPT = "\0"
+"""Stands for a line break of a source until the prompt is whole."""
 _TICKS = re.compile(r"`{3,}")
 _TEMPLATES = {"full": "task.md.j2", "goal-only": "goal.md.j2"}
 
@@ -55,7 +57,8 @@ def render_question(name: str, **values: Any) -> Prompt:
 
 
 def _prompt(text: str) -> Prompt:
-    plain = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    # Blank lines that a template leaves behind, but none of a source.
+    plain = re.sub(r"\n{3,}", "\n\n", text).strip().replace(_KEPT, "\n") + "\n"
     return Prompt(plain, hashlib.sha256(plain.encode()).hexdigest())
 
 
@@ -78,7 +81,8 @@ def _fenced(text: str, language: str = "") -> str:
     """A block that no text within can end."""
     longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=2)
     fence = "`" * (longest + 1)
-    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+    kept = text.rstrip().replace(_KEPT, "").replace("\n", _KEPT)
+    return f"{fence}{language}\n{kept}\n{fence}"
 
 
 def _shape(shape: Sequence[str] | None) -> str:

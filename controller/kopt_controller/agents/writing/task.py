@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kopt_harness.schema import Solution, Verdict
+from kopt_harness.solution_config import languages
 from kopt_harness.targets import Figure, Target, get_target
 
 from ...costs import Allowance
@@ -26,8 +27,9 @@ def task_of(brief: RoundBrief, context: AgentContext, allowance: Allowance) -> A
     """
     target = get_target(brief.target)
     settings = context.settings
-    known = set(brief.direction.languages) - (_GPU_LANGUAGES if target.kind == "cpu" else set())
-    languages = tuple(sorted(known & set(settings.languages or known)))
+    offered = languages() if brief.mode == "goal-only" else brief.direction.languages
+    known = set(offered) - (_GPU_LANGUAGES if target.kind == "cpu" else set())
+    allowed = tuple(sorted(known & set(settings.languages or known)))
     task = AgentTask(
         round=brief.round,
         definition=brief.definition,
@@ -35,7 +37,7 @@ def task_of(brief: RoundBrief, context: AgentContext, allowance: Allowance) -> A
         reference=context.sections.get("reference", ""),
         target=brief.target,
         target_facts=_facts(target),
-        languages=languages,
+        languages=allowed,
         drafts=brief.limit,
         workloads=context.workloads,
         incumbent_name=brief.incumbent.name,

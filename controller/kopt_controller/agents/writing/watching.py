@@ -106,8 +106,8 @@ class Watcher:
         tokens = sum(usage.tokens for usage in observed.turns)
         if left.tokens is not None and tokens > left.tokens:
             return Stopped("budget", f"it was ended after {tokens} tokens; {left.tokens} were left")
-        priced = [priced(usage, settings).dollars or 0.0 for usage in observed.turns]
+        dollars = fsum(priced(usage, settings).dollars or 0.0 for usage in observed.turns)
         most = tightest(settings.max_dollars, left.dollars)
-        if most is not None and fsum(priced) > most:
-            return Stopped("budget", f"it was ended after {fsum(priced):.2f} dollars")
+        if most is not None and dollars > most:
+            return Stopped("budget", f"it was ended after {dollars:.2f} dollars")
         return None
