@@ -26,9 +26,20 @@ def _load(path: Path, name: str) -> ModuleType:
 
 
 _toys = _load(HERE.parent / "controller/conftest.py", "kopt_tests_toys")
+_load(HERE / "rounds.py", "kopt_tests_agents")
 _endpoint = _load(HERE / "stand_ins/endpoint.py", "kopt_tests_endpoint")
 
 Scripts = Sequence[Sequence[Sequence[Any]]]
+
+
+@pytest.fixture(autouse=True)
+def own_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Worktrees of one test alone."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return folder
 
 
 @pytest.fixture

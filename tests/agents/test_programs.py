@@ -7,58 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kopt_tests_agents
 import pytest
-from kopt_controller.agent_settings import AgentSettings
-from kopt_controller.agents import RoundBrief, get_agent
-from kopt_controller.config import RunConfig
+from kopt_controller.agents import RoundBrief
 from kopt_controller.costs import Allowance
-from kopt_controller.directions import load_directions
-from kopt_controller.memory import Memory
-from kopt_controller.seating import agent_context
-from kopt_controller.state import Floor, Observation, derive_state
 from kopt_harness.errors import UnavailableError
-from kopt_harness.ledger import DictLedger
-from kopt_harness.schema import Profile, SolutionRef
-from kopt_harness.targets import get_target
 
 Toy = Any
 Install = Callable[[str, Any], Path]
+brief_of, agent_of = kopt_tests_agents.brief_of, kopt_tests_agents.agent_of
 PROGRAMS = {"claude-code": "claude", "codex": "codex"}
-
-
-def brief_of(toy: Toy, **changes: Any) -> RoundBrief:
-    """A round of which nothing is known."""
-    profile = Profile(
-        profiler="null",
-        solution=SolutionRef(name="plain", definition="toy_op_n", sha256="00"),
-        target="cpu",
-        uuid="0",
-        axes={"n": 1},
-        total_us=None,
-    )
-    state = derive_state([Observation("n=1", 1, profile, 8, 1, Floor(None, None, "unknown"))])
-    brief = RoundBrief(
-        definition=toy.catalog.resolve("toy"),
-        target="cpu",
-        round=1,
-        state=state,
-        direction=load_directions()["fusion"],
-        incumbent=toy.solution("plain"),
-        memory=Memory(),
-        limit=3,
-        seed=1,
-        ledger=DictLedger(),
-    )
-    return brief._replace(**changes)
-
-
-def agent_of(toy: Toy, name: str, **settings: Any) -> Any:
-    """An agent with settings, quick to give up."""
-    quick = {"timeout_s": 30.0, "wait_s": 0.01, **settings}
-    config = RunConfig(agents={name: AgentSettings.model_validate(quick)})
-    definition = toy.catalog.resolve("toy")
-    context = agent_context(toy.catalog, definition, get_target("cpu"), config, name)
-    return get_agent(name).create(context)
 
 
 def _end(name: str, dollars: float = 0.25) -> list[Any]:
@@ -67,14 +25,6 @@ def _end(name: str, dollars: float = 0.25) -> list[Any]:
 
 def _worktrees() -> set[str]:
     return {path.name for path in Path(os.environ["TMPDIR"]).glob("kopt-agent-*")}
-
-
-@pytest.fixture(autouse=True)
-def own_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worktrees of this test alone."""
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    monkeypatch.setattr("tempfile.tempdir", None)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

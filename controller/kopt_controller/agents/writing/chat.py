@@ -6,6 +6,7 @@ Only this module knows the ``openai`` package, which is loaded when it is needed
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
@@ -42,6 +43,7 @@ _LETTERS_PER_TOKEN = 4
 _MOST_LETTERS_PER_TOKEN = 12
 """An answer with more letters than that for each token it may have is cut off here."""
 _MOST_WAIT_S = 600.0
+_TRANSPORTS = ("httpx", "httpx2")
 _OPTIONAL = ("response_format", "stream_options", "max_completion_tokens")
 """Parameters that some endpoints do not know; they are asked again without."""
 
@@ -283,7 +285,9 @@ class _faults:  # noqa: N801  the same
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         module = _openai()
-        transport = importlib.import_module(module.Timeout.__module__.partition(".")[0])
+        # What the package sends with; its errors come through while an answer is streamed.
+        known = [sys.modules[name] for name in _TRANSPORTS if name in sys.modules]
+        lost = (module.OpenAIError, *(transport.HTTPError for transport in known))
         if isinstance(error, module.RateLimitError):
             if error.code == "insufficient_quota":
                 raise _FinalError("failed", f"nothing is left of the account: {error}") from error
@@ -294,7 +298,7 @@ class _faults:  # noqa: N801  the same
             raise _PassingError("server-error", str(error), _retry_after_s(error)) from error
         if isinstance(error, module.APIStatusError):
             raise _FinalError("failed", str(error)) from error
-        if isinstance(error, module.OpenAIError | transport.HTTPError):
+        if isinstance(error, lost):
             raise _PassingError("server-error", str(error) or "the connection was lost") from error
 
 

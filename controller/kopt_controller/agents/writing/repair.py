@@ -30,7 +30,7 @@ class Repaired(NamedTuple):
 
 
 def read_json(text: str) -> Repaired | None:
-    """The first object of a text that is read to its end, else the longest; None if none is there.
+    """The object that takes up most of a text, whole or cut off; None if none is there.
 
     Args:
         text: Anything.
@@ -42,16 +42,13 @@ def read_json(text: str) -> Repaired | None:
     if isinstance(value, dict):
         return Repaired(value, (), truncated=False)
     best: Repaired | None = None
+    most = 0
     for start in _starts(text):
         reader = _Reader(text, start)
         found = reader.object()
-        if found is None:
-            continue
-        repaired = Repaired(found, tuple(reader.repairs), reader.truncated)
-        if not repaired.truncated:
-            return repaired
-        if best is None or len(repaired.value) > len(best.value):
-            best = repaired
+        if found is not None and reader.at - start > most:
+            best = Repaired(found, tuple(reader.repairs), reader.truncated)
+            most = reader.at - start
     return best
 
 
@@ -85,6 +82,11 @@ class _Reader:
         if self.truncated:
             self.repairs["cut off"] = None
         return value if isinstance(value, dict) else None
+
+    @property
+    def at(self) -> int:
+        """Up to where it has read."""
+        return self._at
 
     def _peek(self) -> str:
         self._at = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]

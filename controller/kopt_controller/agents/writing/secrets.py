@@ -26,8 +26,9 @@ class Secrets:
         self._values = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
 
     def found_in(self, text: str) -> tuple[str, ...]:
-        """Names of the variables whose values are in a text."""
-        return tuple(sorted(name for name, value in self._values if value in text))
+        """Names of the variables whose values are in a text, or were before it was redacted."""
+        marked = ((name, value, f"[{name}]") for name, value in self._values)
+        return tuple(sorted(n for n, value, mark in marked if value in text or mark in text))
 
     def redact(self, text: str) -> str:
         """The text with each value replaced by the name of its variable."""
