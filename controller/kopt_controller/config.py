@@ -15,6 +15,9 @@ from kopt_harness.options import MeasureOptions
 from kopt_harness.schema import Model
 from pydantic import Field, ValidationError
 
+from .agent_settings import AgentSettings
+from .costs import Limits
+
 __all__ = ["DEFAULT_CONFIG", "PromotionMode", "PromotionRules", "RunConfig", "load_config"]
 
 DEFAULT_CONFIG = "default"
@@ -99,8 +102,16 @@ class RunConfig(Model):
     """Folder of the inbox agent; null: ``artifacts/local/inbox/<definition>``."""
     scripted: tuple[str, ...] = ()
     """Solution folders or files that the scripted agent proposes, in order."""
+    agents: dict[str, AgentSettings] = {}
+    """By agent: what those that write code are started with."""
+    limits: Limits = Limits()
+    """What the campaign may spend; at a limit it stops, and ``kopt resume`` goes on with more."""
     measure: MeasureOptions = MeasureOptions()
     conditions: PromotionRules = PromotionRules()
+
+    def settings_of(self, agent: str) -> AgentSettings:
+        """The table of an agent; its defaults where there is none."""
+        return self.agents.get(agent, AgentSettings())
 
     def candidates_on(self, kind: str) -> int:
         """``max_candidates``, resolved for a kind of target."""
@@ -154,5 +165,7 @@ def _check(data: Mapping[str, Any], where: str) -> RunConfig:
             f"{where}: {field!r}: {first['msg']}{value}",
             hint=f"fields are {', '.join(sorted(RunConfig.model_fields))}; "
             f"under measure: {', '.join(sorted(MeasureOptions.model_fields))}; "
-            f"under conditions: {', '.join(sorted(PromotionRules.model_fields))}",
+            f"under conditions: {', '.join(sorted(PromotionRules.model_fields))}; "
+            f"under limits: {', '.join(sorted(Limits.model_fields))}; "
+            f"under agents.NAME: {', '.join(sorted(AgentSettings.model_fields))}",
         ) from error

@@ -63,9 +63,13 @@ def run_rounds(
         if end is not None:
             world.notify(f"{end} ends the campaign after {number - first} rounds")
             return
+        if world.meter is not None:
+            world.meter.enter(number)
         turn = Turn(number, ledger, incumbent, memory, steering, rung)
         result = run_round(_regrouped(seated(world, turn), turn), turn)
         memory = memory.learn(world.run, result)
+        if world.meter is not None:
+            world.meter.close_round(number)
         if result.incumbent.sha256 != incumbent.sha256:
             incumbent = _stored(world.solutions, result.incumbent)
         yield result

@@ -14,6 +14,7 @@ from .config import PromotionMode, PromotionRules
 from .directions import Direction
 from .harness import Harness
 from .memory import Memory
+from .metering import Meter
 from .policy import Policy
 from .result import Decision, PromotionRecord
 from .state import Floor, State
@@ -115,6 +116,8 @@ class World:
     """What to do where a plateau stays, rung by rung."""
     refuse_duplicates: bool = True
     """Whether what stands for a rejected candidate is not measured."""
+    meter: Meter | None = None
+    """Counts what is spent, and ends the campaign at a limit; null: nothing is counted."""
 
 
 class Turn(NamedTuple):
