@@ -33,7 +33,7 @@ from kopt_harness.schema import Definition, Model
 from kopt_harness.targets import Target, best_target, get_target
 from pydantic import ValidationError
 
-from .agents import AgentContext, get_agent
+from .agents import AgentContext, Writer, get_agent
 from .choosing import check_ladder
 from .config import PromotionMode, RunConfig
 from .directions import load_directions
@@ -41,6 +41,7 @@ from .harness import Harness, check_profiler
 from .kinds import CAMPAIGN, FINISHED_KEY
 from .loop import run_rounds
 from .memory import Memory, gather
+from .policies import SearchContext, SearchPolicy, check_search, get_search
 from .policy import get_policy
 from .promotion import Promoter
 from .provenance import versions
@@ -92,6 +93,8 @@ class Manifest(Model):
     """Number of its first round; higher where a round is run again."""
     rerun_of: str | None = None
     """``RUN/ROUND``, where it runs a round again."""
+    search: dict[str, Any] = {}
+    """What the search policy starts from."""
 
 
 class CampaignResult(NamedTuple):
@@ -148,11 +151,23 @@ class Campaign(NamedTuple):
                     self.manifest.memory,
                     self.manifest.config.rounds,
                     self.manifest.first_round,
+                    search=self._search(),
                 )
             )
         if journal.get(FINISHED_KEY) is None:
             journal.put(FINISHED_KEY, {"rounds": len(rounds)})
         return CampaignResult(self.run.id, rounds)
+
+    def _search(self) -> SearchPolicy:
+        config = self.manifest.config
+        return get_search(config.policy).create(
+            SearchContext(
+                config=config,
+                seed=self.manifest.search_seed,
+                start=self.manifest.search,
+                folder=self.run.folder,
+            )
+        )
 
     def _new_harness(self) -> Harness:
         return self.make_harness(get_target(self.manifest.target), self.manifest.config)
@@ -176,6 +191,12 @@ class Campaign(NamedTuple):
             agent = factory.create(_agent_context(catalog, definition, target, config))
             return Seat(agent, config.promotion or factory.promotion)
 
+        def write(name: str) -> Writer | None:
+            factory = get_agent(name)
+            if factory.writer is None:
+                return None
+            return factory.writer(_agent_context(catalog, definition, target, config))
+
         return World(
             run=self.run.id,
             definition=definition,
@@ -185,7 +206,7 @@ class Campaign(NamedTuple):
             representatives=representatives_of(catalog, definition, target, config.gate_workloads),
             harness=harness,
             agent=seat(config.agent).agent,
-            policy=get_policy(config.policy),
+            policy=get_policy(config.ranking),
             directions=load_directions(),
             solutions=self.archive,
             ledger=journal,
@@ -202,6 +223,9 @@ class Campaign(NamedTuple):
             seat=seat,
             regroup=partial(regrouped, catalog, definition, target) if by_regime else None,
             ladder=config.ladder,
+            writer=write(config.planner or config.agent),
+            reviewer=None if config.reviewer is None else write(config.reviewer),
+            debaters=tuple(side for name in config.debaters if (side := write(name)) is not None),
         )
 
 
@@ -222,7 +246,9 @@ def start_campaign(
     catalog, archive = Catalog(root), Archive(root.local)
     definition = catalog.resolve(definition_name)
     target = best_target() if config.target is None else get_target(config.target)
-    factory, _ = get_agent(config.agent), get_policy(config.policy)
+    factory, _ = get_agent(config.agent), get_policy(config.ranking)
+    search = get_search(config.policy)
+    check_search(config)
     check_ladder(config.ladder)
     check_profiler(config.profiler)
     catalog.select(definition, (*config.gate_workloads, *config.sweep_workloads))
@@ -245,6 +271,7 @@ def start_campaign(
         "incumbent": {"name": incumbent.name, "sha256": incumbent.sha256},
         "versions": versions(load_directions(), catalog.folder(definition)),
         "memory": gather(archive, definition.name, target.name).model_dump(mode="json"),
+        "search": search.start(config, archive, definition.name),
     }
     run = archive.create_run(f"{definition.kopt.alias}-{target.name}", manifest)
     return Campaign(run, read_manifest(run), catalog, archive, make_harness, notify)

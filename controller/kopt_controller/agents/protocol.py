@@ -18,6 +18,7 @@ from kopt_harness.schema import Definition, Model, Solution
 
 from ..costs import Allowance, Usage
 from ..directions import Direction
+from ..mechanisms import Mechanism
 from ..memory import Memory
 from ..space import SearchSpace
 from ..state import Signature, State
@@ -82,6 +83,10 @@ class RoundBrief(NamedTuple):
     ledger: Ledger | None = None
     """Where an agent keeps what a killed round needs to go on; null: nowhere."""
     mode: TaskMode = "full"
+    shown: frozenset[Mechanism] = frozenset()
+    """In a goal-only brief: what is shown all the same."""
+    instructions: str = ""
+    """What a policy adds: a plan to carry out, findings of a review."""
 
 
 class Proposal(NamedTuple):
