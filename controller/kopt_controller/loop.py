@@ -182,8 +182,13 @@ def run_round(world: World, turn: Turn, search: SearchPolicy) -> RoundResult:
 def _debate(world: World, turn: Turn, state: State, memory: Memory, advice: Advice) -> Debate:
     """Of the two debaters, about the next round."""
     why = "; ".join(signal.detail for signal in advice.signals)
-    blocked = turn.steering.blocked
-    offered = {name: each for name, each in catalogue(world, turn).items() if name not in blocked}
+    signatures = (state.focus, *state.regimes)
+    offered = {
+        name: direction
+        for name, direction in catalogue(world, turn).items()
+        if name not in turn.steering.blocked
+        and any(direction.match(signature).score > 0 for signature in signatures)
+    }
     return debate(world.debaters, Motion(why, state, memory, offered), turn.ledger)
 
 
