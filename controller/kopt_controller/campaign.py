@@ -235,8 +235,18 @@ def start_campaign(
     config: RunConfig,
     make_harness: MakeHarness,
     notify: Callable[[str], None],
+    *,
+    memory: Memory | None = None,
 ) -> Campaign:
     """A new run; nothing is measured yet.
+
+    Args:
+        root: Where definitions and the archive are.
+        definition_name: Alias, id, or unambiguous prefix.
+        config: What the campaign does.
+        make_harness: Makes what measures.
+        notify: Gets progress.
+        memory: To begin with; None: that of the archive.
 
     Raises:
         NotFoundError: If the definition, target or agent does not exist, or nothing is
@@ -261,6 +271,7 @@ def start_campaign(
             f'[{target.name}] solution = "NAME"',
         )
     archive.put(incumbent)
+    known = gather(archive, definition.name, target.name) if memory is None else memory
     manifest = {
         "kind": CAMPAIGN,
         "definition": definition.name,
@@ -270,7 +281,7 @@ def start_campaign(
         "search_seed": _search_seed(config),
         "incumbent": {"name": incumbent.name, "sha256": incumbent.sha256},
         "versions": versions(load_directions(), catalog.folder(definition)),
-        "memory": gather(archive, definition.name, target.name).model_dump(mode="json"),
+        "memory": known.model_dump(mode="json"),
         "search": search.start(config, archive, definition.name),
     }
     run = archive.create_run(f"{definition.kopt.alias}-{target.name}", manifest)
