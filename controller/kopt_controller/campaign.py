@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from kopt_harness.archive import Archive, Run
@@ -27,27 +27,28 @@ from kopt_harness.errors import (
     NotFoundError,
 )
 from kopt_harness.journal import Journal, read_journal
-from kopt_harness.pack import load
 from kopt_harness.root import Root
-from kopt_harness.schema import Definition, Model
+from kopt_harness.schema import Model
 from kopt_harness.targets import Target, best_target, get_target
 from pydantic import ValidationError
 
-from .agents import AgentContext, Writer, get_agent
+from .agents import Writer, get_agent
 from .choosing import check_ladder
 from .config import PromotionMode, RunConfig
+from .costs import Limits
 from .directions import load_directions
 from .harness import Harness, check_profiler
 from .kinds import CAMPAIGN, FINISHED_KEY
 from .loop import run_rounds
 from .memory import Memory, gather
+from .metering import COSTS_FILE, Meter, MeteredHarness
 from .policies import SearchContext, SearchPolicy, check_search, get_search
 from .policy import get_policy
 from .promotion import Promoter
 from .provenance import versions
 from .representing import floors_of, regrouped, representatives_of
 from .result import CandidateRef, RoundResult
-from .space import CatalogSpace
+from .seating import agent_context, require_ready
 from .steering import STEER_FILE, read_steers
 from .world import Seat, World
 
@@ -119,6 +120,8 @@ class Campaign(NamedTuple):
     notify: Callable[[str], None]
     adapt: Callable[[World], World] | None = None
     """Gives another world to run in, for experiments with parts of the loop."""
+    limits: Limits | None = None
+    """What it may spend from now on; null: what its configuration says."""
 
     def execute(self) -> CampaignResult:
         """Runs what is left of the rounds.
@@ -127,18 +130,26 @@ class Campaign(NamedTuple):
             InterruptedRunError: After Ctrl-C or a termination signal; the journal is safe.
             UsageError: If another process runs it.
         """
-        with Journal(self.run.journal_path) as journal, lazy_harness(self._new_harness) as harness:
-            return self._execute(journal, harness)
+        with (
+            Journal(self.run.journal_path) as journal,
+            Journal(self.run.folder / COSTS_FILE) as costs,
+            lazy_harness(self._new_harness) as harness,
+        ):
+            limits = self.limits or self.manifest.config.limits
+            meter = Meter(journal, costs, limits, f"kopt resume {self.run.id}")
+            return self._execute(journal, harness, meter)
 
-    def _execute(self, journal: Journal, harness: Callable[[], Harness]) -> CampaignResult:
+    def _execute(
+        self, journal: Journal, harness: Callable[[], Harness], meter: Meter
+    ) -> CampaignResult:
         session = _Session(journal)
 
         def measured() -> Harness:
             made = harness()
             session.note(made.environment)
-            return made
+            return MeteredHarness(made, meter)
 
-        made = self._world(journal, measured)
+        made = replace(self._world(journal, measured), meter=meter)
         world = made if self.adapt is None else self.adapt(made)
         incumbent = self.archive.get(self.manifest.incumbent.sha256).model_copy(
             update={"name": self.manifest.incumbent.name}
@@ -188,14 +199,16 @@ class Campaign(NamedTuple):
 
         def seat(name: str) -> Seat:
             factory = get_agent(name)
-            agent = factory.create(_agent_context(catalog, definition, target, config))
+            require_ready(name, factory, config)
+            agent = factory.create(agent_context(catalog, definition, target, config, name))
             return Seat(agent, config.promotion or factory.promotion)
 
         def write(name: str) -> Writer | None:
             factory = get_agent(name)
             if factory.writer is None:
                 return None
-            return factory.writer(_agent_context(catalog, definition, target, config))
+            require_ready(name, factory, config)
+            return factory.writer(agent_context(catalog, definition, target, config, name))
 
         return World(
             run=self.run.id,
@@ -262,7 +275,8 @@ def start_campaign(
     check_ladder(config.ladder)
     check_profiler(config.profiler)
     catalog.select(definition, (*config.gate_workloads, *config.sweep_workloads))
-    factory.create(_agent_context(catalog, definition, target, config))
+    require_ready(config.agent, factory, config)
+    factory.create(agent_context(catalog, definition, target, config, config.agent))
     incumbent = catalog.incumbent(definition, target.name)
     if incumbent is None:
         raise NotFoundError(
@@ -289,7 +303,11 @@ def start_campaign(
 
 
 def open_campaign(
-    root: Root, run_id: str | None, make_harness: MakeHarness, notify: Callable[[str], None]
+    root: Root,
+    run_id: str | None,
+    make_harness: MakeHarness,
+    notify: Callable[[str], None],
+    limits: Mapping[str, float | None] | None = None,
 ) -> Campaign:
     """A run that was started before.
 
@@ -298,13 +316,17 @@ def open_campaign(
         run_id: Its id or an unambiguous part; None: the latest that is not finished.
         make_harness: As when it was started.
         notify: Gets progress.
+        limits: Fields of ``Limits`` that are other ones from now on; None is unchanged.
 
     Raises:
         NotFoundError: If there is no such run.
     """
     archive = Archive(root.local)
     run = archive.run(run_id) if run_id is not None else _latest_unfinished(archive)
-    return Campaign(run, read_manifest(run), Catalog(root), archive, make_harness, notify)
+    manifest = read_manifest(run)
+    given = {name: value for name, value in (limits or {}).items() if value is not None}
+    campaign = Campaign(run, manifest, Catalog(root), archive, make_harness, notify)
+    return campaign._replace(limits=manifest.config.limits.model_copy(update=given))
 
 
 def read_manifest(run: Run) -> Manifest:
@@ -397,19 +419,6 @@ def lazy_harness(make: Callable[[], Harness]) -> Iterator[Callable[[], Harness]]
     finally:
         for harness in made:
             harness.close()
-
-
-def _agent_context(
-    catalog: Catalog, definition: Definition, target: Target, config: RunConfig
-) -> AgentContext:
-    inbox = config.inbox or catalog.root.local / "inbox" / definition.name
-    return AgentContext(
-        definition=definition,
-        space=CatalogSpace(catalog, definition, target),
-        load=lambda path: load(path, known=catalog),
-        inbox=Path(inbox).expanduser(),
-        scripted=tuple(Path(path).expanduser() for path in config.scripted),
-    )
 
 
 def _within(budget_s: float | None, start: float) -> bool:

@@ -200,7 +200,9 @@ def _ask(world: World, turn: Turn, brief: RoundBrief, refused: list[Refusal]) ->
     for attempt in range(1 + ASK_AGAIN):
         known = turn.memory.refusing(each.sha256 for each in refused)
         key = f"proposals/{brief.direction.id}" + (f"/{attempt}" if attempt else "")
-        proposals = _propose(world, turn.ledger, key, brief._replace(memory=known))
+        call = key.removeprefix("proposals/")
+        asked = brief._replace(memory=known, ledger=turn.ledger.scoped(f"agent/{call}"))
+        proposals = _propose(world, turn.ledger, key, asked)
         notes += proposals.notes
         kept = []
         for proposal in proposals.candidates:
@@ -241,6 +243,7 @@ def _brief(world: World, turn: Turn, state: State, direction: Direction) -> Roun
         seed=world.search_seed,
         steering=turn.steering,
         instructions=turn.instructions,
+        left=None if world.meter is None else world.meter.left,
     )
 
 
@@ -283,6 +286,8 @@ def _propose(world: World, ledger: Ledger, key: str, brief: RoundBrief) -> Propo
     """What the agent proposed; the sources are in the archive, the journal has their hashes."""
 
     def ask() -> dict[str, Any]:
+        if world.meter is not None:
+            world.meter.check()
         proposals = world.agent.propose(brief)
         for proposal in proposals.candidates:
             world.solutions.put(proposal.solution)

@@ -15,6 +15,8 @@ from kopt_harness.options import MeasureOptions
 from kopt_harness.schema import Model
 from pydantic import Field, ValidationError, field_validator
 
+from .agent_settings import AgentSettings
+from .costs import Limits
 from .mechanisms import Mechanism
 
 __all__ = [
@@ -137,6 +139,10 @@ class RunConfig(Model):
     """Folder of the inbox agent; null: ``artifacts/local/inbox/<definition>``."""
     scripted: tuple[str, ...] = ()
     """Solution folders or files that the scripted agent proposes, in order."""
+    agents: dict[str, AgentSettings] = {}
+    """By agent: what those that write code are started with."""
+    limits: Limits = Limits()
+    """What the campaign may spend; at a limit it stops, and ``kopt resume`` goes on with more."""
     measure: MeasureOptions = MeasureOptions()
     conditions: PromotionRules = PromotionRules()
 
@@ -152,6 +158,10 @@ class RunConfig(Model):
         if len(value) not in (0, 2):
             raise ValueError("a debate is between two: name two agents, or none")
         return value
+
+    def settings_of(self, agent: str) -> AgentSettings:
+        """The table of an agent; its defaults where there is none."""
+        return self.agents.get(agent, AgentSettings())
 
     def candidates_on(self, kind: str) -> int:
         """``max_candidates``, resolved for a kind of target."""
@@ -205,5 +215,7 @@ def _check(data: Mapping[str, Any], where: str) -> RunConfig:
             f"{where}: {field!r}: {first['msg']}{value}",
             hint=f"fields are {', '.join(sorted(RunConfig.model_fields))}; "
             f"under measure: {', '.join(sorted(MeasureOptions.model_fields))}; "
-            f"under conditions: {', '.join(sorted(PromotionRules.model_fields))}",
+            f"under conditions: {', '.join(sorted(PromotionRules.model_fields))}; "
+            f"under limits: {', '.join(sorted(Limits.model_fields))}; "
+            f"under agents.NAME: {', '.join(sorted(AgentSettings.model_fields))}",
         ) from error

@@ -80,6 +80,8 @@ def run_rounds(
         if end is not None:
             world.notify(f"{end} ends the campaign after {number - first} rounds")
             return
+        if world.meter is not None:
+            world.meter.enter(number)
         asked = urged_of(ledger, urged)
         turn = Turn(number, ledger, incumbent, memory, steering, rung, retained, urged=asked)
         turn = search.begin(world, turn)
@@ -90,6 +92,8 @@ def run_rounds(
         urged = () if agreed is None else (agreed,)
         if result.promotion is not None and result.promotion.applied and result.best is not None:
             retained = _stored(world.solutions, result.best)
+        if world.meter is not None:
+            world.meter.close_round(number)
         if result.incumbent.sha256 != incumbent.sha256:
             incumbent = _stored(world.solutions, result.incumbent)
         yield result

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Block", "Table", "round_blocks"]
+__all__ = ["Block", "Table", "cost_line", "round_blocks"]
 
 SHORT = 12
 """Digits of a hash that are shown."""
@@ -49,6 +49,22 @@ def round_blocks(document: Mapping[str, Any]) -> tuple[Block, ...]:
         *_decision(document["decision"]),
         *_outcome(document),
     )
+
+
+def cost_line(cost: Mapping[str, Any]) -> str:
+    """What a run has cost, in one line.
+
+    Args:
+        cost: Of the JSON of ``kopt round``.
+    """
+    total = cost["total"]
+    device = f"{cost['device_s']:.1f} s of the device"
+    if not total["calls"]:
+        return f"Cost: {device}; no agent was paid"
+    tokens = total["tokens_in"] + total["tokens_cached"] + total["tokens_out"]
+    at_least = "at least " if total["unpriced"] else ""
+    dollars = f"{at_least}{total['dollars']:.4f} dollars"
+    return f"Cost: {dollars}, {tokens} tokens in {total['calls']} uses of models, {device}"
 
 
 def _state(state: Mapping[str, Any]) -> tuple[Block, ...]:

@@ -14,6 +14,7 @@ from .config import PromotionMode, PromotionRules
 from .directions import Direction
 from .harness import Harness
 from .memory import Memory
+from .metering import Meter
 from .policy import Policy
 from .result import Decision, PromotionRecord
 from .state import Floor, State
@@ -121,6 +122,8 @@ class World:
     """Looks at what would be promoted; null: nobody does."""
     debaters: tuple[Writer, ...] = ()
     """Two that debate before a person is asked; none: the person is."""
+    meter: Meter | None = None
+    """Counts what is spent, and ends the campaign at a limit; null: nothing is counted."""
 
 
 class Turn(NamedTuple):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import site
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 __all__ = [
     "SIMULATED_COUNTERS",
+    "agent_environment",
     "cuda_home",
     "cuda_visible_devices",
     "cxx",
     "kopt_root",
+    "secret_variables",
     "simulated_counters",
+    "variable",
     "without_private",
     "worker_environment",
 ]
@@ -52,6 +56,30 @@ _PRIVATE = {
     "XDG_CACHE_HOME": "cache",
 }
 """Folders below the worker's home, so that no cache is shared between solutions."""
+
+_AGENT_PASSED = (
+    "ALL_PROXY",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "LANG",
+    "LC_ALL",
+    "NODE_EXTRA_CA_CERTS",
+    "NO_PROXY",
+    "PATH",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "TERM",
+    "TZ",
+    "all_proxy",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+)
+"""What the program of an agent sees beside its own variables: where programs and networks are."""
+
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+_LEAST_SECRET = 8
+"""Characters; a shorter value is a flag, and taking it out of a text would ruin the text."""
 
 
 def kopt_root() -> Path | None:
@@ -124,3 +152,42 @@ def without_private(environment: Mapping[str, str]) -> dict[str, str]:
     """What all workers of a session have in common: no folder of one of them."""
     private = {"HOME", *_PRIVATE}
     return {name: value for name, value in environment.items() if name not in private}
+
+
+def variable(name: str) -> str | None:
+    """A variable by its name; None where it is not set, or empty."""
+    return os.environ.get(name) or None
+
+
+def secret_variables(names: Iterable[str] = ()) -> dict[str, str]:
+    """Variables whose values nobody may see: by what they are called, and those that are named.
+
+    Args:
+        names: Variables that hold a secret, whatever they are called.
+    """
+    given = set(names)
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if (name in given or _SECRET_NAME.search(name)) and len(value) >= _LEAST_SECRET
+    }
+
+
+def agent_environment(home: Path, own: Iterable[str]) -> dict[str, str]:
+    """The whole environment of an agent's program, without any variable of kopt.
+
+    Args:
+        home: Its private home; temporary files and caches go below it.
+        own: Variables that the program itself needs, its key among them.
+    """
+    names = (*_AGENT_PASSED, *own)
+    environment = {name: os.environ[name] for name in names if name in os.environ}
+    environment.setdefault("PATH", os.defpath)
+    environment["HOME"] = str(home)
+    environment["USER"] = environment["LOGNAME"] = "kopt"
+    folders = {"TMPDIR": "tmp", "XDG_CACHE_HOME": ".cache", "XDG_CONFIG_HOME": ".config"}
+    for name, folder in folders.items():
+        path = home / folder
+        path.mkdir(parents=True, exist_ok=True)
+        environment[name] = str(path)
+    return environment

@@ -9,6 +9,7 @@ KoptError
 │   ├── TransientError    a process of kopt's own that was lost: tried again at once
 │   └── ProfileError      a profiler that failed, or saw nothing of what was meant
 └── InterruptedRunError   stopped by the user, state saved: exit 130
+    └── LimitReachedError a campaign has spent what it may
 
 A candidate's fault is never an exception: it is a verdict (``kopt_harness.schema``).
 """
@@ -20,6 +21,7 @@ __all__ = [
     "InterruptedRunError",
     "InvalidInputError",
     "KoptError",
+    "LimitReachedError",
     "NotFoundError",
     "ProfileError",
     "StoppedError",
@@ -78,3 +80,7 @@ class InterruptedRunError(KoptError):
     """Stopped by a signal after the state was saved."""
 
     exit_code = 130
+
+
+class LimitReachedError(InterruptedRunError):
+    """Stopped by a limit of cost that the user has set; what was measured is kept."""

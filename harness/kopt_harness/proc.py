@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
@@ -135,6 +135,7 @@ def run(
     pass_fds: Sequence[int] = (),
     merge: bool = False,
     ask_first: bool = False,
+    watch: Callable[[bytes], bool] | None = None,
 ) -> Completed:
     """Run a program to its end, or to the end of its time.
 
@@ -148,6 +149,7 @@ def run(
         pass_fds: Descriptors that it inherits, besides the three standard ones.
         merge: Whether standard error goes into ``stdout``, in the order of writing.
         ask_first: Whether it is the guard of a sandbox, which ends the rest when asked to.
+        watch: Gets standard output as it comes; false ends the program.
 
     Returns:
         Exit code and output; a failure of the program is not an exception.
@@ -176,7 +178,7 @@ def run(
         if stream is not None
     }
     try:
-        ended = _follow(process, captures, started + timeout_s)
+        ended = _follow(process, captures, started + timeout_s, watch)
     finally:
         if ask_first and not process.has_ended():
             process.send_signal(signal.SIGTERM)
@@ -333,8 +335,13 @@ def start(
     return Worker(process, status_fd)
 
 
-def _follow(process: Process, captures: Mapping[IO[bytes], _Capture], deadline: float) -> bool:
-    """Read until the program ends (true) or its time does (false)."""
+def _follow(
+    process: _Program,
+    captures: Mapping[IO[bytes], _Capture],
+    deadline: float,
+    watch: Callable[[bytes], bool] | None,
+) -> bool:
+    """Read until the program ends or is not wanted any more (true), or its time ends (false)."""
     with selectors.DefaultSelector() as selector:
         for stream in captures:
             os.set_blocking(stream.fileno(), False)
@@ -350,6 +357,8 @@ def _follow(process: Process, captures: Mapping[IO[bytes], _Capture], deadline: 
                 data = os.read(key.fd, _CHUNK_BYTES)
                 if data:
                     captures[key.fileobj].add(data)  # type: ignore[index]
+                    if watch is not None and key.fileobj is process.stdout and not watch(data):
+                        return True
                 else:
                     selector.unregister(key.fileobj)
     return True

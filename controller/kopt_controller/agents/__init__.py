@@ -1,7 +1,7 @@
 """Who writes candidates, one module each.
 
 To add an agent, add a module here that defines ``AGENT`` (an ``AgentFactory``). The contract
-test finds it by itself. What they share is in ``protocol``, ``settings`` and the package
+test finds it by itself. What they share is in ``protocol`` and the package
 ``writing``.
 """
 
@@ -12,6 +12,7 @@ import pkgutil
 
 from kopt_harness.errors import NotFoundError
 
+from ..agent_settings import AgentSettings
 from .protocol import (
     Agent,
     AgentContext,
@@ -29,7 +30,6 @@ from .protocol import (
     TaskFile,
     Writer,
 )
-from .settings import AgentSettings
 
 __all__ = [
     "Agent",
@@ -52,7 +52,7 @@ __all__ = [
     "get_agent",
 ]
 
-_SHARED = frozenset({"protocol", "settings"})
+_SHARED = frozenset({"protocol"})
 """Modules that are no agents."""
 
 

@@ -16,6 +16,7 @@ from kopt_harness.ledger import Ledger
 from kopt_harness.pack import Packed
 from kopt_harness.schema import Definition, Model, Solution
 
+from ..agent_settings import AgentSettings
 from ..costs import Allowance, Usage
 from ..directions import Direction
 from ..mechanisms import Mechanism
@@ -23,7 +24,6 @@ from ..memory import Memory
 from ..space import SearchSpace
 from ..state import Signature, State
 from ..steering import Steering
-from .settings import AgentSettings
 
 __all__ = [
     "Agent",
@@ -87,6 +87,8 @@ class RoundBrief(NamedTuple):
     """In a goal-only brief: what is shown all the same."""
     instructions: str = ""
     """What a policy adds: a plan to carry out, findings of a review."""
+    left: Callable[[], Allowance] | None = None
+    """What the campaign may still spend, at the moment of asking; null: there is no limit."""
 
 
 class Proposal(NamedTuple):

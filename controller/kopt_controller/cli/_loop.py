@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ._common import AppState, ProgressHandle, note, print_table
 
@@ -15,7 +18,32 @@ if TYPE_CHECKING:
     from ..harness import Harness
     from ..report import Block
 
-__all__ = ["harness_maker", "notifier", "print_blocks", "print_rounds"]
+__all__ = [
+    "DeviceLimitOption",
+    "DollarLimitOption",
+    "TokenLimitOption",
+    "WallLimitOption",
+    "harness_maker",
+    "notifier",
+    "print_blocks",
+    "print_rounds",
+    "with_costs",
+]
+
+DollarLimitOption = Annotated[
+    float | None,
+    typer.Option(metavar="D", min=0, help="Stop, to be resumed, once agents have cost so much."),
+]
+TokenLimitOption = Annotated[
+    int | None, typer.Option(metavar="N", min=0, help="The same for tokens of all kinds.")
+]
+DeviceLimitOption = Annotated[
+    float | None,
+    typer.Option(metavar="S", min=0, help="The same for seconds of the device, kopt's own too."),
+]
+WallLimitOption = Annotated[
+    float | None, typer.Option(metavar="S", min=0, help="The same for seconds of wall time.")
+]
 
 
 def harness_maker(
@@ -48,6 +76,23 @@ def notifier(state: AppState, bar: ProgressHandle) -> Callable[[str], None]:
     return notify
 
 
+def with_costs(document: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The document of a run with what it and each of its rounds have cost.
+
+    Args:
+        document: Of ``kopt round``.
+        folder: Of the run.
+    """
+    from ..costs import cost_document
+    from ..metering import read_costs
+
+    costs = read_costs(folder)
+    for each in document["rounds"]:
+        report = costs.rounds.get(each["round"])
+        each["cost"] = None if report is None else cost_document(report)
+    return {**document, "cost": costs.document()}
+
+
 def print_rounds(console: Console, document: Mapping[str, Any]) -> None:
     """All rounds of a run, for a person."""
     from ..report import round_blocks
@@ -55,6 +100,10 @@ def print_rounds(console: Console, document: Mapping[str, Any]) -> None:
     console.print(f"Run {document['run']}")
     for each in document["rounds"]:
         print_blocks(console, round_blocks(each))
+    if document.get("cost") is not None:
+        from ..report import cost_line
+
+        console.print(cost_line(document["cost"]), soft_wrap=True)
 
 
 def print_blocks(console: Console, blocks: tuple[Block, ...]) -> None:

@@ -39,12 +39,26 @@ def doctor(
     if lift_quarantine is not None:
         _lift(state, lift_quarantine)
     document = examine(_root(state)).document()
-    agents = [
-        {"name": name, "kind": "agent", "version": __version__, "ok": True, "hint": ""}
-        for name in agent_names()
-    ]
-    document["tools"] = [*document["tools"], *agents]
+    document["tools"] = [*document["tools"], *(_agent(state, name) for name in agent_names())]
     emit(state, document, lambda console: _print(console, document))
+
+
+def _agent(state: AppState, name: str) -> dict[str, Any]:
+    """Whether an agent could be asked, by the configuration; nothing is sent anywhere."""
+    from ..agent_settings import AgentSettings
+    from ..agents import get_agent
+
+    status = get_agent(name).status
+    if status is None:
+        return {"name": name, "kind": "agent", "version": __version__, "ok": True, "hint": ""}
+    root = _root(state)
+    settings = AgentSettings()
+    if root is not None:
+        from ..config import load_config
+
+        named = None if state.config is None else str(state.config)
+        settings = load_config(root.configs, named, {}).settings_of(name)
+    return {"name": name, "kind": "agent", **status(settings)}
 
 
 def _lift(state: AppState, device: str) -> None:

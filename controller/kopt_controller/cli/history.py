@@ -37,6 +37,8 @@ def history(
 ) -> None:
     """List rounds and promotions, oldest first, with their decisions."""
     from ..indexed import history_document, open_index
+    from ..metering import read_costs
+    from ..report import cost_line
     from ..rows import (
         PROMOTION_COLUMNS,
         PROMOTION_NUMERIC,
@@ -50,11 +52,16 @@ def history(
     name = None if definition is None else state.catalog.resolve(definition).name
     with open_index(state.root.local) as index:
         document = history_document(index, definition=name, target=target, last=last or None)
+    for run in document["runs"]:
+        run["cost"] = read_costs(state.root.local / "runs" / run["run"]).document()
 
     def human(console: Console) -> None:
         rows = [round_row(run["run"], each) for run in document["runs"] for each in run["rounds"]]
         if rows:
             print_table(console, ROUND_COLUMNS, rows, numeric=ROUND_NUMERIC)
+            for run in document["runs"]:
+                if run["cost"] is not None and run["cost"]["total"]["calls"]:
+                    console.print(f"{run['run']}: {cost_line(run['cost'])}", soft_wrap=True)
         else:
             console.print("No closed rounds yet: kopt round --definition DEF runs one.")
         if document["promotions"]:

@@ -7,7 +7,15 @@ from typing import Annotated
 import typer
 
 from ._common import LOOP, examples, note, progress, state_of
-from ._loop import harness_maker, notifier
+from ._loop import (
+    DeviceLimitOption,
+    DollarLimitOption,
+    TokenLimitOption,
+    WallLimitOption,
+    harness_maker,
+    notifier,
+    with_costs,
+)
 from .round import ExitCodeOption, show
 
 RunArgument = Annotated[
@@ -24,17 +32,34 @@ def register(app: typer.Typer) -> None:
     )(resume)
 
 
-def resume(ctx: typer.Context, run: RunArgument = None, exit_code: ExitCodeOption = False) -> None:
+def resume(
+    ctx: typer.Context,
+    run: RunArgument = None,
+    max_dollars: DollarLimitOption = None,
+    max_tokens: TokenLimitOption = None,
+    max_device_s: DeviceLimitOption = None,
+    max_wall_s: WallLimitOption = None,
+    exit_code: ExitCodeOption = False,
+) -> None:
     """Continue a run; completed measurements are reused, the interrupted one is taken anew.
 
-    A finished run is only read: its rounds are decided again from what was recorded.
+    A finished run is only read: its rounds are decided again from what was recorded. A run that
+    has reached a limit goes on where it is given a higher one; what it had spent counts.
     """
     from ..campaign import open_campaign
 
     state = state_of(ctx)
     with progress(state, "resuming") as bar:
         notify = notifier(state, bar)
-        campaign = open_campaign(state.root, run, harness_maker(state, notify), notify)
+        limits = {
+            "max_dollars": max_dollars,
+            "max_tokens": max_tokens,
+            "max_device_s": max_device_s,
+            "max_wall_s": max_wall_s,
+        }
+        maker = harness_maker(state, notify)
+        campaign = open_campaign(state.root, run, maker, notify, limits)
         note(state, f"run {campaign.run.id}")
         result = campaign.execute()
-    show(state, result.document(), exit_code=exit_code)
+    document = with_costs(result.document(), campaign.run.folder)
+    show(state, document, exit_code=exit_code)

@@ -20,7 +20,16 @@ from ._common import (
     progress,
     state_of,
 )
-from ._loop import harness_maker, notifier, print_rounds
+from ._loop import (
+    DeviceLimitOption,
+    DollarLimitOption,
+    TokenLimitOption,
+    WallLimitOption,
+    harness_maker,
+    notifier,
+    print_rounds,
+    with_costs,
+)
 
 DefinitionOption = Annotated[
     str,
@@ -78,6 +87,7 @@ def register(app: typer.Typer) -> None:
             "kopt round --definition gdn_decode --rounds 5 --promotion ask",
             "kopt round --definition gdn_decode --agent inbox --inbox ~/candidates",
             "kopt round --definition gdn_decode --rounds 6 --policy pes",
+            "kopt round --definition gdn_decode --agent claude-code --max-dollars 5",
         ),
     )(round_)
 
@@ -94,6 +104,10 @@ def round_(  # typer passes options by name
     seed: SeedOption = None,
     workload: WorkloadOption = None,
     inbox: InboxOption = None,
+    max_dollars: DollarLimitOption = None,
+    max_tokens: TokenLimitOption = None,
+    max_device_s: DeviceLimitOption = None,
+    max_wall_s: WallLimitOption = None,
     exit_code: ExitCodeOption = False,
 ) -> None:
     """Run rounds: state, direction, candidates, gate, sweep, decision.
@@ -120,6 +134,10 @@ def round_(  # typer passes options by name
         "inbox": None if inbox is None else str(inbox),
         "sweep_workloads": selectors or None,
         "measure.seed": seed,
+        "limits.max_dollars": max_dollars,
+        "limits.max_tokens": max_tokens,
+        "limits.max_device_s": max_device_s,
+        "limits.max_wall_s": max_wall_s,
     }
     config = load_config(state.root.configs, named, flags)
     if inbox is not None and not inbox.expanduser().is_dir():
@@ -132,7 +150,8 @@ def round_(  # typer passes options by name
         campaign = start_campaign(state.root, definition, config, maker, notify)
         note(state, f"run {campaign.run.id}")
         result = campaign.execute()
-    show(state, result.document(), exit_code=exit_code)
+    document = with_costs(result.document(), campaign.run.folder)
+    show(state, document, exit_code=exit_code)
 
 
 def show(state: AppState, document: dict[str, object], *, exit_code: bool) -> None:

@@ -39,6 +39,7 @@ def status(ctx: typer.Context, run: RunArgument = None, watch: WatchOption = Fal
     from kopt_harness.archive import Archive
 
     from ..history import find_run
+    from ..metering import read_costs
 
     state = state_of(ctx)
     if (sweep := _sweep(state, run, watch=watch)) is not None:
@@ -56,6 +57,8 @@ def status(ctx: typer.Context, run: RunArgument = None, watch: WatchOption = Fal
         time.sleep(WATCH_S)
         view = find_run(archive, view.run.id)
     document: dict[str, Any] = {"run": None} if view is None else view.document()
+    if view is not None and document["kind"] == "campaign":
+        document["cost"] = read_costs(view.run.folder).document()
     if view is not None:
         definition, target = document["definition"], document["target"]
         document["retained"] = _retained(state.catalog, definition, target)
@@ -138,6 +141,10 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     if document["rounds"]:
         rows = [round_row(document["run"], each)[1:] for each in document["rounds"]]
         print_table(console, ROUND_COLUMNS[1:], rows, numeric=ROUND_NUMERIC)
+    if document["cost"] is not None:
+        from ..report import cost_line
+
+        console.print(cost_line(document["cost"]), soft_wrap=True)
     for each in document["promotions"]:
         console.print(_promotion_line(each))
     _print_retained(console, document)

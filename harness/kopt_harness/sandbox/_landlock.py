@@ -34,6 +34,7 @@ def restrict(
     *,
     listable: Iterable[str] = (),
     name_threads: bool = False,
+    tcp: bool = False,
 ) -> dict[str, Any]:
     """Applies it to this process, which has no other thread.
 
@@ -45,6 +46,7 @@ def restrict(
         name_threads: Whether files below /proc may be written and truncated, as far as their
             permissions go. The CUDA driver names its threads that way, and does not start
             (error 304 of cuInit) where it cannot.
+        tcp: Whether connections are left alone.
 
     Returns:
         ``landlock_abi``, and whether TCP, abstract sockets and signals are refused.
@@ -56,7 +58,7 @@ def restrict(
     if abi is None:
         raise OSError("this kernel has no Landlock")
     everything = _ALL_BY_ABI[max(known for known in _ALL_BY_ABI if known <= abi)]
-    network = _TCP if abi >= _TCP_ABI else 0
+    network = _TCP if abi >= _TCP_ABI and not tcp else 0
     scopes = _SCOPES if abi >= _SCOPE_ABI else 0
     of_proc = _READ_FILE | _READ_DIR | ((_WRITE_FILE | _TRUNCATE) if name_threads else 0)
     ruleset = _linux.landlock_create(everything, network, scopes, abi)

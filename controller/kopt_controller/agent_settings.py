@@ -13,6 +13,8 @@ class AgentSettings(Model):
 
     program: str | None = None
     """Of agents that are programs: a name on the path, or a path."""
+    arguments: tuple[str, ...] = ()
+    """Further arguments of a program, after its own."""
     model: str | None = None
     base_url: str | None = None
     """Of agents that are endpoints: where; null: the package's own default."""
@@ -28,6 +30,8 @@ class AgentSettings(Model):
     """Of one answer of an endpoint."""
     attempts: int = Field(default=4, ge=1)
     """How often a call is tried that failed for a reason that passes."""
+    wait_s: float = Field(default=5.0, ge=0)
+    """Before the second try, where the other side does not say how long; doubled each time."""
     device_s: float = Field(default=120.0, ge=0)
     """Of the device, for the checks and measurements that a program asks for in one call."""
     languages: tuple[str, ...] = ()

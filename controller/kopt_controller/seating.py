@@ -1,0 +1,66 @@
+"""Seating an agent: what it is made with in a campaign, and whether it can be asked at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kopt_harness.catalog import Catalog
+from kopt_harness.errors import UnavailableError
+from kopt_harness.files import read_text
+from kopt_harness.pack import load
+from kopt_harness.schema import Definition
+from kopt_harness.targets import Target
+
+from .agents import AgentContext, AgentFactory
+from .config import RunConfig
+from .space import CatalogSpace
+
+__all__ = ["agent_context", "require_ready"]
+
+
+def require_ready(name: str, factory: AgentFactory, config: RunConfig) -> None:
+    """Refuses an agent that could not be asked, before anything is measured for it.
+
+    Args:
+        name: Of the agent.
+        factory: Of the agent.
+        config: Of the run.
+
+    Raises:
+        UnavailableError: If its program, package or key is missing; says which.
+    """
+    if factory.status is None:
+        return
+    status = factory.status(config.settings_of(name))
+    if not status["ok"]:
+        raise UnavailableError(
+            f"the agent {name!r} cannot be asked on this machine",
+            hint=f"{status['hint']}; kopt doctor lists all agents",
+        )
+
+
+def agent_context(
+    catalog: Catalog, definition: Definition, target: Target, config: RunConfig, name: str
+) -> AgentContext:
+    """What an agent is made with.
+
+    Args:
+        catalog: Of the checkout.
+        definition: That is worked on.
+        target: That is worked for.
+        config: Of the run.
+        name: Of the agent.
+    """
+    inbox = config.inbox or catalog.root.local / "inbox" / definition.name
+    reference = catalog.folder(definition) / "reference.py"
+    return AgentContext(
+        definition=definition,
+        space=CatalogSpace(catalog, definition, target),
+        load=lambda path: load(path, known=catalog),
+        inbox=Path(inbox).expanduser(),
+        scripted=tuple(Path(path).expanduser() for path in config.scripted),
+        settings=config.settings_of(name),
+        root=catalog.root.path,
+        workloads=tuple(dict(workload.axes) for workload in catalog.workloads(definition)),
+        sections={"reference": read_text(reference, "reference")} if reference.is_file() else {},
+    )

@@ -1,0 +1,121 @@
+"""Stands in for an endpoint with chat completions: streams what a script says, keeps what it got.
+
+Each request takes the next answer of the script, the last one for all that follow. An answer is
+a dict: ``status`` and ``headers`` and ``error`` for a failure; else ``text`` (streamed in parts),
+``finish``, ``usage``, ``refusal``, and ``cut`` for a connection that ends before its end.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+MODEL = "stand-in-2"
+
+
+class Endpoint:
+    """The server, and all that it was asked."""
+
+    def __init__(self, answers: Sequence[dict[str, Any]]) -> None:
+        self.answers = list(answers)
+        self.requests: list[dict[str, Any]] = []
+        self.keys: list[str] = []
+        self.times: list[float] = []
+        self.url = ""
+
+    def next(self, request: dict[str, Any], key: str) -> dict[str, Any]:
+        """Notes a request; its answer."""
+        self.requests.append(request)
+        self.keys.append(key)
+        self.times.append(time.monotonic())
+        return self.answers[min(len(self.requests), len(self.answers)) - 1]
+
+
+@contextmanager
+def serve(answers: Sequence[dict[str, Any]]) -> Iterator[Endpoint]:
+    """Serves on a free port of this machine while the body runs."""
+    endpoint = Endpoint(answers)
+
+    class Handler(_Handler):
+        pass
+
+    Handler.endpoint = endpoint
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    endpoint.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield endpoint
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    endpoint: Endpoint
+
+    def do_POST(self) -> None:
+        """One chat completion."""
+        size = int(self.headers["Content-Length"])
+        request = json.loads(self.rfile.read(size))
+        key = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        answer = self.endpoint.next(request, key)
+        time.sleep(answer.get("sleep_s", 0.0))
+        if "status" in answer:
+            self._fail(answer)
+        else:
+            self._stream(answer)
+
+    def _fail(self, answer: dict[str, Any]) -> None:
+        body = json.dumps({"error": answer.get("error", {"message": "no", "code": None})}).encode()
+        self.send_response(answer["status"])
+        for name, value in answer.get("headers", {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(self, answer: dict[str, Any]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        text, size = answer.get("text", ""), answer.get("part", 200)
+        try:
+            for at in range(0, len(text), size):
+                self._chunk({"content": text[at : at + size]})
+                time.sleep(answer.get("pause_s", 0.0))
+            if answer.get("refusal"):
+                self._chunk({"refusal": answer["refusal"]})
+            if not answer.get("cut"):
+                self._chunk({}, finish=answer.get("finish", "stop"))
+                if "usage" in answer:
+                    self._chunk(None, usage=answer["usage"])
+                self.wfile.write(b"data: [DONE]\n\n")
+        except OSError:
+            return  # whoever asked has heard enough
+
+    def _chunk(
+        self, delta: dict[str, Any] | None, finish: str | None = None, usage: Any = None
+    ) -> None:
+        choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
+        event = {
+            "id": "chatcmpl-1",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": MODEL,
+            "choices": choices,
+            "usage": usage,
+        }
+        self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+        self.wfile.flush()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base's name
+        """Nothing is printed."""
