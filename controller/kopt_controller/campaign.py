@@ -32,7 +32,8 @@ from kopt_harness.schema import Model
 from kopt_harness.targets import Target, best_target, get_target
 from pydantic import ValidationError
 
-from .agents import Writer, get_agent
+from .agents import Agent, Writer, get_agent
+from .agents.writing import SeveralAgents
 from .choosing import check_ladder
 from .config import PromotionMode, RunConfig
 from .costs import Limits
@@ -200,7 +201,9 @@ class Campaign(NamedTuple):
         def seat(name: str) -> Seat:
             factory = get_agent(name)
             require_ready(name, factory, config)
-            agent = factory.create(agent_context(catalog, definition, target, config, name))
+            agent: Agent = factory.create(agent_context(catalog, definition, target, config, name))
+            if factory.writer is not None and config.sub_agents > 1:
+                agent = SeveralAgents(agent, config.sub_agents)
             return Seat(agent, config.promotion or factory.promotion)
 
         def write(name: str) -> Writer | None:

@@ -95,6 +95,9 @@ class RunConfig(Model):
     """How the campaign searches: a module of ``kopt_controller.policies``."""
     ranking: str = "match"
     """Who orders the directions of a round: a module of ``kopt_controller.policy``."""
+    sub_agents: int = Field(default=1, ge=1)
+    """Calls beside each other that an agent that writes code gets for one direction; what a round
+    may measure is shared out among them."""
     mechanisms: tuple[Mechanism, ...] = ()
     """What the policy ``goal-only`` gives back of what it takes away."""
     pes: PesOptions = PesOptions()

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from kopt_harness.ledger import Ledger, recorded
 
-from .agents import Question, Writer
+from .agents import Question
+from .asking import Answering
 from .costs import Usage
 from .directions import Direction
 from .memory import Memory
@@ -43,7 +44,7 @@ class Motion(NamedTuple):
     """That may be taken."""
 
 
-def debate(sides: Sequence[Writer], motion: Motion, ledger: Ledger) -> Debate:
+def debate(sides: Sequence[Answering], motion: Motion, ledger: Ledger) -> Debate:
     """Both sides, twice; taken once.
 
     Args:
@@ -79,7 +80,9 @@ def debate(sides: Sequence[Writer], motion: Motion, ledger: Ledger) -> Debate:
     return Debate.model_validate(recorded(ledger, "debate", hold))
 
 
-def _say(side: Writer, prompt: str, motion: Motion, ledger: Ledger, uses: list[Usage]) -> Position:
+def _say(
+    side: Answering, prompt: str, motion: Motion, ledger: Ledger, uses: list[Usage]
+) -> Position:
     """A position; a direction that there is not is none."""
     answer = side.ask(Question(prompt=prompt, role="debater", shape=dict(_SHAPE)), ledger)
     uses += answer.usage

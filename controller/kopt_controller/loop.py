@@ -23,6 +23,7 @@ from kopt_harness.ledger import Ledger, recorded
 from kopt_harness.schema import GateResult, Solution
 
 from .agents import Proposal
+from .asking import metered
 from .choosing import catalogue, choose, seated, steering_of, urged_of
 from .debating import Motion, debate
 from .measuring import Judged, gate, judge, observe, prepare
@@ -193,7 +194,8 @@ def _debate(world: World, turn: Turn, state: State, memory: Memory, advice: Advi
         if name not in turn.steering.blocked
         and any(direction.match(signature).score > 0 for signature in signatures)
     }
-    return debate(world.debaters, Motion(why, state, memory, offered), turn.ledger)
+    sides = [metered(side, world.meter) for side in world.debaters]
+    return debate(sides, Motion(why, state, memory, offered), turn.ledger)
 
 
 def _learn(world: World, turn: Turn, result: RoundResult) -> RoundResult:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from kopt_harness.ledger import recorded
 from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Validation, Workload
 
+from .asking import metered
 from .policy import awaits_validation, decide, promotion_conditions
 from .result import Decision, Review
 from .reviewing import Subject, review_of, reviewed
@@ -149,7 +150,7 @@ def judge(
         return found._replace(first=first)
     assert found.sweep is not None, "it was swept just now"
     subject = Subject(world.definition, best, found.turn.incumbent, gates[index], found.sweep)
-    review = review_of(world.reviewer, subject, turn.ledger)
+    review = review_of(metered(world.reviewer, world.meter), subject, turn.ledger)
     decision = reviewed(found.decision, review, turn.steering.accepted_flags)
     return found._replace(decision=decision, review=review, first=first)
 

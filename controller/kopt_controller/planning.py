@@ -12,7 +12,8 @@ from typing import Any
 
 from kopt_harness.ledger import Ledger
 
-from .agents import Answer, Question, Writer
+from .agents import Answer, Question
+from .asking import Answering
 from .directions import Direction
 from .population import Member, Population
 
@@ -35,11 +36,13 @@ Planned = tuple[str | None, str, Answer | None]
 
 
 def plan_of(
-    writer: Writer | None,
+    writer: Answering | None,
     parent: Member | None,
     population: Population,
     directions: Mapping[str, Direction],
     ledger: Ledger,
+    *,
+    incumbent: str,
 ) -> Planned:
     """What a round is to do.
 
@@ -49,8 +52,12 @@ def plan_of(
         population: Before the round.
         directions: That may be taken.
         ledger: Of this call.
+        incumbent: Name of what must be beaten.
     """
-    start = "Start from the incumbent." if parent is None else f"Start from {parent.name}."
+    name = incumbent if parent is None else parent.name
+    start = f"Start from {name}, whose source you have."
+    if name != incumbent:
+        start += f" What must be beaten is {incumbent}, which is another one."
     if writer is None:
         return None, start, None
     answer = writer.ask(
@@ -66,7 +73,7 @@ def plan_of(
 
 
 def summary_of(
-    writer: Writer | None, members: Sequence[Member], direction: str, ledger: Ledger
+    writer: Answering | None, members: Sequence[Member], direction: str, ledger: Ledger
 ) -> tuple[str, Answer | None]:
     """What a round has shown, for those who come after.
 

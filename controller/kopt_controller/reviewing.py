@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from kopt_harness.ledger import Ledger, recorded
 from kopt_harness.schema import Definition, GateResult, Solution, SourceFile, SweepResult
 
-from .agents import Question, Writer
+from .agents import Question
+from .asking import Answering
 from .result import CandidateRef, Condition, Decision, Review, gate_document, sweep_summary
 
 __all__ = ["REVIEW", "Subject", "review_of", "review_question", "reviewed", "without_comments"]
@@ -59,7 +60,7 @@ class Subject(NamedTuple):
     sweep: SweepResult
 
 
-def review_of(reviewer: Writer, subject: Subject, ledger: Ledger) -> Review:
+def review_of(reviewer: Answering, subject: Subject, ledger: Ledger) -> Review:
     """The review of a candidate, taken once.
 
     Args:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from kopt_harness.archive import Archive, Run
 from kopt_harness.catalog import Catalog
+from kopt_harness.errors import LimitReachedError
 from kopt_harness.journal import Journal, read_journal
 from kopt_harness.ledger import recorded
 from kopt_harness.retain import set_incumbent
@@ -23,7 +24,7 @@ from kopt_harness.targets import get_target
 
 from ..campaign import MakeHarness, interruptible, open_campaign, start_campaign
 from ..dispatch import dispatcher, learn_rule, with_rule
-from ..memory import Memory
+from ..memory import Memory, closed_rounds
 from ..result import CandidateRef, RoundResult
 from ..world import World
 from .design import FULL, GOAL, Arm, Cell, Plan, Scope, arm_of
@@ -132,7 +133,12 @@ class Ablation(NamedTuple):
             regroup = None if cell.scope == "single" else world.regroup
             return replace(world, workloads=workloads, sweep_workloads=workloads, regroup=regroup)
 
-        rounds = campaign._replace(adapt=scoped).execute().rounds
+        try:
+            rounds = campaign._replace(adapt=scoped).execute().rounds
+        except LimitReachedError as error:
+            # The limit is the same in all arms: what was closed before it is what it bought.
+            self.notify(error.message)
+            rounds = closed_rounds(read_journal(campaign.run.journal_path))
         last = rounds[-1].incumbent if rounds else self.plan.start
         dispatch = self._dispatched(journal, cell, rounds, last, harness)
         return {

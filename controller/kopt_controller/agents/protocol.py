@@ -87,6 +87,8 @@ class RoundBrief(NamedTuple):
     """In a goal-only brief: what is shown all the same."""
     instructions: str = ""
     """What a policy adds: a plan to carry out, findings of a review."""
+    sub_agent: str = ""
+    """Name of one of several that are asked at the same time."""
     left: Callable[[], Allowance] | None = None
     """What the campaign may still spend, at the moment of asking; null: there is no limit."""
 

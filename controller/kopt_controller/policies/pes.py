@@ -17,6 +17,7 @@ from kopt_harness.ledger import recorded
 from kopt_harness.schema import Solution, Verdict
 
 from ..agents import Answer
+from ..asking import Answering, metered
 from ..checkpoints import read_checkpoint, write_checkpoint
 from ..choosing import catalogue
 from ..config import PesOptions, RunConfig
@@ -66,11 +67,12 @@ class PesPolicy(PlainPolicy):
         seed = f"{self._seed}/{iteration}"
         parent = self.population.draw(island, seed, self._options.explore)
         direction, plan, answer = plan_of(
-            world.writer,
+            _asked(world),
             parent,
             self.population,
             catalogue(world, turn),
             turn.ledger.scoped("planner"),
+            incumbent=turn.incumbent.name,
         )
         return {
             "iteration": iteration,
@@ -128,13 +130,17 @@ class PesPolicy(PlainPolicy):
             for each in judged
         ]
         summary, answer = summary_of(
-            world.writer, members, result.direction.id, turn.ledger.scoped("summariser")
+            _asked(world), members, result.direction.id, turn.ledger.scoped("summariser")
         )
         members = [each.model_copy(update={"summary": summary}) for each in members]
         return {
             "members": [each.model_dump(mode="json") for each in members],
             "usage": _used(answer),
         }
+
+
+def _asked(world: World) -> Answering | None:
+    return None if world.writer is None else metered(world.writer, world.meter)
 
 
 def _used(answer: Answer | None) -> list[dict[str, Any]]:
