@@ -15,6 +15,8 @@ class AgentSettings(Model):
     """Of agents that are programs: a name on the path, or a path."""
     arguments: tuple[str, ...] = ()
     """Further arguments of a program, after its own."""
+    readable: tuple[str, ...] = ()
+    """Further files and folders that a program may read: parts of it that lie elsewhere."""
     model: str | None = None
     base_url: str | None = None
     """Of agents that are endpoints: where; null: the package's own default."""

@@ -30,12 +30,12 @@ def brief_of(toy: Toy, **changes: Any) -> RoundBrief:
     )
     state = derive_state([Observation("n=1", 1, profile, 8, 1, Floor(None, None, "unknown"))])
     brief = RoundBrief(
-        definition=toy.catalog.resolve("toy"),
+        definition=changes.pop("definition", None) or toy.catalog.resolve("toy"),
         target="cpu",
         round=1,
         state=state,
         direction=load_directions()["fusion"],
-        incumbent=toy.solution("plain"),
+        incumbent=changes.pop("incumbent", None) or toy.solution("plain"),
         memory=Memory(),
         limit=3,
         seed=1,

@@ -10,7 +10,6 @@ list of a name and its arguments; see the methods of ``Stand``. Nothing of kopt 
 # ruff: noqa: ANN003, ANN201, ANN204, ANN205, PTH103, PTH109, PTH110, PTH118, PTH119, PTH120, PTH123, PTH211, T201
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -85,13 +84,13 @@ class Stand:
         """Its own environment."""
         self.write(into, json.dumps(dict(os.environ)))
 
-    def signal(self, pid):
-        """Tries to end another process: its parent's, which is kopt."""
+    def signal(self, into):
+        """Whether it could end its parent, which is kopt: signal 0 asks and does nothing."""
         try:
-            os.kill(os.getppid() if pid == "parent" else int(pid), signal.SIGTERM)
-            self.say("signalled")
+            os.kill(os.getppid(), 0)
+            self.write(into, "allowed")
         except OSError as error:
-            self.say(f"cannot signal: {error}")
+            self.write(into, f"refused: {error.strerror}")
 
     def run(self, words, into=""):
         """A command; its output may be kept."""

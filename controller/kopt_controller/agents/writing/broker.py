@@ -114,17 +114,7 @@ class Broker:
         return len(names)
 
     def _take(self, name: str) -> str:
-        try:
-            file = os.open(
-                name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._in
-            )
-        except OSError:
-            text = ""
-        else:
-            with os.fdopen(file, "rb") as stream:
-                is_file = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
-                data = stream.read(_MOST_REQUEST_BYTES) if is_file else b""
-            text = data.decode(errors="replace")
+        text = _read(name, self._in)
         try:
             os.unlink(name, dir_fd=self._in)
         except IsADirectoryError:
@@ -178,6 +168,21 @@ class Broker:
         except OSError:
             # The agent has put something in the way, and gets no answer.
             return
+
+
+def _read(name: str, parent: int) -> str:
+    """The beginning of a regular file; nothing of what is something else."""
+    try:
+        file = os.open(
+            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent
+        )
+    except OSError:
+        return ""
+    try:
+        is_file = stat.S_ISREG(os.fstat(file).st_mode)
+        return os.read(file, _MOST_REQUEST_BYTES).decode(errors="replace") if is_file else ""
+    finally:
+        os.close(file)
 
 
 def _folder(parent: int, name: str) -> int:

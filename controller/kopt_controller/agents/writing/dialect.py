@@ -134,11 +134,11 @@ def _is_key(name: str) -> bool:
 
 
 def package_of(program: Path) -> tuple[str, ...]:
-    """What a program needs to be started: itself, and the package that a link leads into."""
+    """What a program needs to be started: itself, and its package where it is one of Node.
+
+    Args:
+        program: As it was found; often a link.
+    """
     real = program.resolve()
-    home = Path.home()
-    found = [str(program), str(real)]
-    folder = real.parent.parent if real.parent.name in ("bin", "dist") else real.parent
-    if folder not in (home, *home.parents):
-        found.append(str(folder))
-    return tuple(found)
+    places = (folder for folder in real.parents[:2] if (folder / "package.json").is_file())
+    return (str(program), str(real), *map(str, list(places)[:1]))

@@ -224,7 +224,7 @@ class _Talk:
         environment |= dialect.environment(tree.home)
         spec_fd = confine.Confinement(
             writable=(str(tree.work), str(tree.home)),
-            readable=package_of(program),
+            readable=(*package_of(program), *_expanded(self._settings.readable)),
             search=search_paths(environment),
             protected=protected_paths([context.root]),
         ).to_file()
@@ -245,6 +245,10 @@ class _Talk:
         finally:
             os.close(spec_fd)
             os.close(status_fd)
+
+
+def _expanded(paths: Sequence[str]) -> list[str]:
+    return [str(Path(path).expanduser().absolute()) for path in paths]
 
 
 def _session_of(parties: _Parties) -> str | None:
