@@ -20,10 +20,12 @@ from kopt_harness.ledger import recorded
 from kopt_harness.retain import set_incumbent
 from kopt_harness.root import Root
 from kopt_harness.schema import Definition, Solution, SweepResult, Verdict, Workload
-from kopt_harness.targets import get_target
+from kopt_harness.targets import Target, get_target
 
-from ..campaign import MakeHarness, interruptible, open_campaign, start_campaign
+from ..campaign import interruptible, open_campaign, start_campaign
+from ..config import RunConfig
 from ..dispatch import dispatcher, learn_rule, with_rule
+from ..harness import Harness
 from ..memory import Memory, closed_rounds
 from ..result import CandidateRef, RoundResult
 from ..world import World
@@ -31,7 +33,10 @@ from .design import FULL, GOAL, Arm, Cell, Plan, Scope, arm_of
 from .estimate import Result, Results
 from .shared import SharedHarness
 
-__all__ = ["Ablation"]
+__all__ = ["Ablation", "MakeHarnessIn"]
+
+MakeHarnessIn = Callable[[Root, Target, RunConfig], Harness]
+"""Makes what measures, for the definitions and the archive of a root."""
 
 
 class Ablation(NamedTuple):
@@ -41,7 +46,7 @@ class Ablation(NamedTuple):
     plan: Plan
     root: Root
     """Of the copy that its campaigns work on."""
-    make_harness: MakeHarness
+    make_harness: MakeHarnessIn
     notify: Callable[[str], None]
 
     def execute(self) -> Results:
@@ -79,7 +84,7 @@ class Ablation(NamedTuple):
         target = get_target(self.plan.target)
         return SharedHarness(
             target.name,
-            lambda: self.make_harness(target, self.plan.config),
+            lambda: self.make_harness(self.root, target, self.plan.config),
             journal.scoped("shared"),
             reuse=self.plan.reuse,
         )

@@ -17,10 +17,9 @@ from kopt_harness.targets import get_target
 from pydantic import ValidationError
 
 from ..agents import get_agent
-from ..campaign import MakeHarness
 from ..config import RunConfig
 from .design import Plan
-from .runner import Ablation
+from .runner import Ablation, MakeHarnessIn
 
 __all__ = ["Wish", "open_ablation", "start_ablation"]
 
@@ -49,7 +48,7 @@ class Wish(NamedTuple):
 
 
 def start_ablation(
-    root: Root, wish: Wish, make_harness: MakeHarness, notify: Callable[[str], None]
+    root: Root, wish: Wish, make_harness: MakeHarnessIn, notify: Callable[[str], None]
 ) -> Ablation:
     """A new ablation; nothing is measured yet.
 
@@ -134,11 +133,16 @@ def _copy(catalog: Catalog, definition: Definition, place: Path, plan: Plan) -> 
         "".join(line for line in lines if any(uuid in line for uuid in kept))
     )
     (there / "retained.toml").unlink(missing_ok=True)
-    return Root(place)
+    copy = Root(place)
+    floor = Path("noise") / definition.name
+    if (catalog.root.local / floor).is_dir():
+        # What the machine's noise was found to be counts here as well.
+        shutil.copytree(catalog.root.local / floor, copy.local / floor)
+    return copy
 
 
 def open_ablation(
-    root: Root, run_id: str | None, make_harness: MakeHarness, notify: Callable[[str], None]
+    root: Root, run_id: str | None, make_harness: MakeHarnessIn, notify: Callable[[str], None]
 ) -> Ablation:
     """An ablation that was started before.
 

@@ -20,7 +20,7 @@ from ._common import (
     progress,
     state_of,
 )
-from ._loop import harness_maker, notifier
+from ._loop import DeviceLimitOption, DollarLimitOption, harness_maker_in, notifier
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,15 +102,18 @@ def ablate(
     mechanism: MechanismOption = None,
     reuse: ReuseOption = False,
     total_s: TotalOption = None,
+    max_dollars: DollarLimitOption = None,
+    max_device_s: DeviceLimitOption = None,
     resume: ResumeOption = None,
     markdown: MarkdownOption = None,
 ) -> None:
     """Measure what each mechanism is worth: the goal alone, one mechanism at a time, all of kopt.
 
     The same agent has the same budget in every arm, for one workload and for the whole definition,
-    with several seeds. Whatever a campaign has found is measured once more, against the common
-    start and in one epoch. Nothing is retained. It takes many campaigns, may be stopped at any
-    time, and goes on with --resume. Mechanisms of the prompt are n/a for an agent that reads none.
+    with several seeds; --max-dollars and --max-device-s are for each campaign. Whatever a campaign
+    has found is measured once more, against the common start and in one epoch. Nothing is retained.
+    It takes many campaigns, may be stopped at any time, and goes on with --resume. Mechanisms of
+    the prompt are n/a for an agent that reads none.
     """
     from kopt_harness.errors import UsageError
 
@@ -123,13 +126,18 @@ def ablate(
     named = None if state.config is None else str(state.config)
     with progress(state, "ablation") as bar:
         notify = notifier(state, bar)
-        maker = harness_maker(state, notify)
+        maker = harness_maker_in(notify)
         if definition is None:
             name = None if resume == "last" else resume
             found = open_ablation(state.root, name, maker, notify)
         else:
-            flags = {"rounds": rounds, "max_candidates": candidates, "agent": agent}
+            flags: dict[str, object] = {
+                "rounds": rounds,
+                "max_candidates": candidates,
+                "agent": agent,
+            }
             flags |= {"target": pick_target(target).name}
+            flags |= {"limits.max_dollars": max_dollars, "limits.max_device_s": max_device_s}
             config = load_config(state.root.configs, named, flags)
             wish = Wish(
                 definition=definition,
