@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kopt_harness.errors import LimitReachedError
 from kopt_harness.journal import read_journal
+from kopt_harness.lease import waited_s
 from kopt_harness.ledger import Ledger
 from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Validation, Workload
 
@@ -219,7 +220,7 @@ class Meter:
 
     @contextmanager
     def measuring(self, what: str, candidate: Solution) -> Iterator[None]:
-        """Counts how long the device is used, also where it ends in an error.
+        """Counts how long the device is used or prepared for, also where it ends in an error.
 
         Args:
             what: Is done.
@@ -229,15 +230,17 @@ class Meter:
             LimitReachedError: If nothing is left; the body does not run.
         """
         self.check()
-        start = time.monotonic()
+        start, waited_before_s = time.monotonic(), waited_s()
         try:
             yield
         finally:
+            # What others have measured meanwhile is not this campaign's.
+            used_s = time.monotonic() - start - (waited_s() - waited_before_s)
             use = DeviceUse(
                 round=self._round,
                 what=what,
                 candidate=candidate.sha256,
-                device_s=round(time.monotonic() - start, 3),
+                device_s=round(max(0.0, used_s), 3),
             )
             self._own.put(f"device/{len(self._measured)}", use.model_dump(mode="json"))
             self._measured.append(use)

@@ -39,6 +39,7 @@ __all__ = [
     "lift_quarantine",
     "quarantine",
     "quarantined",
+    "waited_s",
 ]
 
 CPU_DEVICE = "cpu"
@@ -76,7 +77,8 @@ def device_lease(
     # Another user's process must be able to open the file: mode 0666, whatever the umask is.
     lock = FileLock(path, mode=0o666)
     try:
-        lock.acquire(timeout=timeout_s, poll_interval=0.02)
+        with _waiting():
+            lock.acquire(timeout=timeout_s, poll_interval=0.02)
     except LockTimeout as error:
         pid = holder(device, folder=place)
         by = "another process" if pid is None else f"process {pid}"
@@ -90,6 +92,23 @@ def device_lease(
         yield Lease(device=device, waited_s=time.monotonic() - start)
     finally:
         lock.release()
+
+
+def waited_s() -> float:
+    """How long this process has waited for devices in all; several at a time add up."""
+    return _waited[0]
+
+
+_waited = [0.0]
+
+
+@contextlib.contextmanager
+def _waiting() -> Iterator[None]:
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        _waited[0] += time.monotonic() - start
 
 
 def holder(device: str, *, folder: Path | None = None) -> int | None:

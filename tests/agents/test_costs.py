@@ -206,3 +206,29 @@ def _called(dollars: float) -> Any:
     from kopt_controller.agents.writing import Call
 
     return Call(None, None, 5, dollars, tools=True, work=Path("/work"))
+
+
+def test_waiting_for_others_is_no_use_of_the_device(toy: Toy, tmp_path: Path) -> None:
+    """While another process measures, this campaign pays nothing."""
+    from threading import Event, Thread
+
+    from kopt_harness.lease import device_lease
+
+    held, begun = Event(), Event()
+
+    def other() -> None:
+        with device_lease("a-device-of-this-test", folder=tmp_path):
+            held.set()
+            begun.wait(10)
+            time.sleep(0.5)
+
+    thread = Thread(target=other)
+    thread.start()
+    assert held.wait(10)
+    meter = Meter(DictLedger(), DictLedger(), Limits())
+    with meter.measuring("gate", toy.solution("plain")):
+        begun.set()
+        with device_lease("a-device-of-this-test", folder=tmp_path):
+            pass
+    thread.join()
+    assert meter.report().device_s < 0.3

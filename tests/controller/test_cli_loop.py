@@ -74,7 +74,11 @@ def test_resume_of_a_finished_run_shows_it_again(toy: Toy, kopt: Run) -> None:
     code, document = kopt("resume", campaign.run.id)
     assert code == 0
     document.pop("schema")
+    cost = document.pop("cost")
+    spent = [each.pop("cost")["device_s"] for each in document["rounds"]]
     assert document == json.loads(json.dumps(expected))
+    assert cost["device_s"] == pytest.approx(sum(spent))
+    assert cost["total"]["calls"] == 0
     assert campaign.run.journal_path.read_bytes() == before
     code, text = kopt("resume", campaign.run.id, as_json=False)
     assert code == 0

@@ -20,6 +20,7 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     "artifacts/README.md",
     "configs/README.md",
+    "docs/agents.md",
     "docs/architecture.md",
     "docs/audit.md",
     "docs/calibration.md",
