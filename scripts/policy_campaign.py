@@ -37,8 +37,9 @@ CONFIG = """\
 [measure]
 trials = 1
 blocks_min = 2
-blocks_max = 4
-budget_s = 30.0
+blocks_max = 2
+pool = 1
+budget_s = 20.0
 
 [conditions]
 min_distinct_inputs = 0
@@ -147,15 +148,24 @@ def resume(root: Root) -> dict[str, Any]:
     return document
 
 
-def campaign(setup: Setup, policy: str) -> dict[str, Any]:
-    """One policy: killed, resumed, and what must hold."""
+def campaign(setup: Setup, policy: str, builds: Path) -> dict[str, Any]:
+    """One policy: killed, resumed, and what must hold.
+
+    Args:
+        setup: Of all of them.
+        policy: Which.
+        builds: Build cache that is handed on from one to the next; it is keyed by content.
+    """
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         root = copy_of(setup, Path(place))
+        if builds.is_dir():
+            shutil.copytree(builds, root.local / "builds")
         before = kill_once(setup, root, policy)
         document = resume(root)
         run = _run_of(root)
         assert run is not None, "it was resumed"
+        shutil.copytree(root.local / "builds", builds, dirs_exist_ok=True)
         journal = run.journal_path.read_bytes()
         keys = [record.key for record in read_journal(run.journal_path)]
         rounds = document["rounds"]
@@ -230,7 +240,11 @@ def main() -> int:
     options = vars(parser.parse_args())
     policies, as_json = options.pop("policy") or search_names(), options.pop("json")
     setup = Setup(**options)
-    found = [campaign(setup, policy) for policy in policies]
+    found = []
+    with tempfile.TemporaryDirectory() as place:
+        for policy in policies:
+            found.append(campaign(setup, policy, Path(place) / "builds"))
+            sys.stderr.write(f"{json.dumps(found[-1])}\n")
     if as_json:
         sys.stdout.write(json.dumps(found, indent=1) + "\n")
     else:

@@ -238,8 +238,7 @@ def _promote(world: World, judged: Judged, candidate: Solution) -> PromotionReco
         rules=world.rules,
         overridden=turn.steering.accepted_flags,
         samples_prefixes=tuple(
-            f"r{turn.number}/{place}{what}/{candidate.sha256[:12]}"
-            for place in ("", "retained/")
+            f"r{turn.number}/{judged.place}{what}/{candidate.sha256[:12]}"
             for what in ("sweep", "validation")
         ),
     )

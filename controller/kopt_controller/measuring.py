@@ -103,6 +103,10 @@ def gate(world: World, turn: Turn, candidate: Solution) -> GateResult:
     return result
 
 
+RETAINED = "retained"
+"""Below a round: what was measured against what is retained, where that is not the incumbent."""
+
+
 class Judged(NamedTuple):
     """What the best candidate of a round came to."""
 
@@ -113,6 +117,8 @@ class Judged(NamedTuple):
     review: Review | None = None
     first: tuple[SweepResult, Decision] | None = None
     """Against the incumbent of the round; null where there was no sweep."""
+    place: str = ""
+    """Of its samples in the journal, below the round."""
 
 
 def judge(
@@ -141,11 +147,11 @@ def judge(
         and retained is not None
         and retained.sha256 != turn.incumbent.sha256
     ):
-        against = turn._replace(incumbent=retained, ledger=turn.ledger.scoped("retained"))
+        against = turn._replace(incumbent=retained, ledger=turn.ledger.scoped(RETAINED))
         found = _swept(world, against, gates, best)
         reason = f"against the retained {retained.name}: {found.decision.reason}"
         decision = found.decision.model_copy(update={"reason": reason})
-        found = found._replace(decision=decision)
+        found = found._replace(decision=decision, place=f"{RETAINED}/")
     if world.reviewer is None or not found.decision.label.startswith("promote"):
         return found._replace(first=first)
     assert found.sweep is not None, "it was swept just now"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -225,6 +226,11 @@ def test_a_lineage_takes_what_does_not_regress(
     incumbent = toy.catalog.incumbent(toy.catalog.resolve("toy"), "cpu")
     assert incumbent is not None
     assert incumbent.name == "best"
+    # Samples of the evidence are those against what was retained, and no others.
+    (samples,) = toy.root.retained.rglob("samples.json.gz")
+    keys = list(json.loads(gzip.decompress(samples.read_bytes())))
+    assert keys
+    assert all(key.startswith(("r3/retained/sweep/", "r3/retained/validation/")) for key in keys)
 
 
 def test_a_lineage_promotes_nothing_that_only_beats_its_newest_version(

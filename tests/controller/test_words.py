@@ -11,6 +11,7 @@ import pytest
 from kopt_controller.agents import AgentTask, Answer, Drafted, Question, Writer
 from kopt_controller.campaign import open_campaign
 from kopt_controller.costs import Usage
+from kopt_controller.report import search_lines
 from kopt_controller.reviewing import without_comments
 from kopt_controller.steering import STEER_FILE, Steer, append_steers
 from kopt_harness.journal import read_journal
@@ -65,6 +66,8 @@ def test_an_objection_holds_a_promotion_up(toy: Toy) -> None:
     assert result.review is not None
     assert result.review.usage[0].dollars == 0.01
     assert [c.ok for c in result.decision.evidence if c.name == "review"] == [False]
+    lines = search_lines(result.document())
+    assert any("Review by critic: flag - keeps results in a cache" in line for line in lines)
     reviews = [r for r in read_journal(campaign.run.journal_path) if "/review/" in r.key]
     assert len(reviews) == 1
     again = open_campaign(toy.root, campaign.run.id, lambda *_: None, lambda _: None)
@@ -182,6 +185,7 @@ def test_each_side_first_speaks_without_knowing_the_other(toy: Toy) -> None:
     assert debate is not None
     assert (debate.agreed, debate.closing[1].direction) == (None, None)
     assert any(action.kind == "ask" for action in rounds[1].actions)
+    assert search_lines(rounds[1].document())[-1].endswith("a person is asked")
 
 
 def test_what_a_person_has_blocked_is_not_debated(toy: Toy) -> None:
