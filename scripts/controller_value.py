@@ -153,8 +153,8 @@ def walk(given: Problem, seed: int, *, without: str = "") -> Walk:
     """The settings that the loop measures until it has found the goal."""
     with tempfile.TemporaryDirectory() as place:
         root = Root(Path(place))
-        folder = _lonely(given, root)
-        sha = {_sha256(given, folder, p): p for p in given.points}
+        folder = lonely(given, root)
+        sha = {sha256_of(given, folder, p): p for p in given.points}
         seen: dict[str, None] = {}
         paths: list[Path] = []
 
@@ -194,7 +194,8 @@ _SHA256: dict[str, str] = {}
 """By solution and settings: the same in every walk, and packing takes longer than the walk."""
 
 
-def _sha256(given: Problem, folder: Path, point: Point) -> str:
+def sha256_of(given: Problem, folder: Path, point: Point) -> str:
+    """The hash of a setting; packed once."""
     key = f"{given.root}/{given.definition}/{given.solution}/{_key(point.settings)}"
     if key not in _SHA256:
         _SHA256[key] = pack(folder, tunables=point.settings).solution.sha256
@@ -236,7 +237,7 @@ def _bare(memory: Memory) -> Memory:
     return memory.model_copy(update={"rounds": rounds}).refusing(timed)
 
 
-def _lonely(given: Problem, root: Root) -> Path:
+def lonely(given: Problem, root: Root) -> Path:
     """The definition with this solution alone, and its defaults as the incumbent."""
     catalog = Catalog(Root(given.root))
     source = catalog.folder(catalog.resolve(given.definition))

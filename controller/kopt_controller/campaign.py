@@ -32,7 +32,8 @@ from kopt_harness.schema import Model
 from kopt_harness.targets import Target, best_target, get_target
 from pydantic import ValidationError
 
-from .agents import get_agent
+from .agents import Agent, Writer, get_agent
+from .agents.writing import SeveralAgents
 from .choosing import check_ladder
 from .config import PromotionMode, RunConfig
 from .costs import Limits
@@ -42,6 +43,7 @@ from .kinds import CAMPAIGN, FINISHED_KEY
 from .loop import run_rounds
 from .memory import Memory, gather
 from .metering import COSTS_FILE, Meter, MeteredHarness
+from .policies import SearchContext, SearchPolicy, check_search, get_search
 from .policy import get_policy
 from .promotion import Promoter
 from .provenance import versions
@@ -93,6 +95,8 @@ class Manifest(Model):
     """Number of its first round; higher where a round is run again."""
     rerun_of: str | None = None
     """``RUN/ROUND``, where it runs a round again."""
+    search: dict[str, Any] = {}
+    """What the search policy starts from."""
 
 
 class CampaignResult(NamedTuple):
@@ -159,11 +163,23 @@ class Campaign(NamedTuple):
                     self.manifest.memory,
                     self.manifest.config.rounds,
                     self.manifest.first_round,
+                    search=self._search(),
                 )
             )
         if journal.get(FINISHED_KEY) is None:
             journal.put(FINISHED_KEY, {"rounds": len(rounds)})
         return CampaignResult(self.run.id, rounds)
+
+    def _search(self) -> SearchPolicy:
+        config = self.manifest.config
+        return get_search(config.policy).create(
+            SearchContext(
+                config=config,
+                seed=self.manifest.search_seed,
+                start=self.manifest.search,
+                folder=self.run.folder,
+            )
+        )
 
     def _new_harness(self) -> Harness:
         return self.make_harness(get_target(self.manifest.target), self.manifest.config)
@@ -185,8 +201,17 @@ class Campaign(NamedTuple):
         def seat(name: str) -> Seat:
             factory = get_agent(name)
             require_ready(name, factory, config)
-            agent = factory.create(agent_context(catalog, definition, target, config, name))
+            agent: Agent = factory.create(agent_context(catalog, definition, target, config, name))
+            if factory.writer is not None and config.sub_agents > 1:
+                agent = SeveralAgents(agent, config.sub_agents)
             return Seat(agent, config.promotion or factory.promotion)
+
+        def write(name: str) -> Writer | None:
+            factory = get_agent(name)
+            if factory.writer is None:
+                return None
+            require_ready(name, factory, config)
+            return factory.writer(agent_context(catalog, definition, target, config, name))
 
         return World(
             run=self.run.id,
@@ -197,7 +222,7 @@ class Campaign(NamedTuple):
             representatives=representatives_of(catalog, definition, target, config.gate_workloads),
             harness=harness,
             agent=seat(config.agent).agent,
-            policy=get_policy(config.policy),
+            policy=get_policy(config.ranking),
             directions=load_directions(),
             solutions=self.archive,
             ledger=journal,
@@ -214,6 +239,9 @@ class Campaign(NamedTuple):
             seat=seat,
             regroup=partial(regrouped, catalog, definition, target) if by_regime else None,
             ladder=config.ladder,
+            writer=write(config.planner or config.agent),
+            reviewer=None if config.reviewer is None else write(config.reviewer),
+            debaters=tuple(side for name in config.debaters if (side := write(name)) is not None),
         )
 
 
@@ -223,8 +251,18 @@ def start_campaign(
     config: RunConfig,
     make_harness: MakeHarness,
     notify: Callable[[str], None],
+    *,
+    memory: Memory | None = None,
 ) -> Campaign:
     """A new run; nothing is measured yet.
+
+    Args:
+        root: Where definitions and the archive are.
+        definition_name: Alias, id, or unambiguous prefix.
+        config: What the campaign does.
+        make_harness: Makes what measures.
+        notify: Gets progress.
+        memory: To begin with; None: that of the archive.
 
     Raises:
         NotFoundError: If the definition, target or agent does not exist, or nothing is
@@ -234,7 +272,9 @@ def start_campaign(
     catalog, archive = Catalog(root), Archive(root.local)
     definition = catalog.resolve(definition_name)
     target = best_target() if config.target is None else get_target(config.target)
-    factory, _ = get_agent(config.agent), get_policy(config.policy)
+    factory, _ = get_agent(config.agent), get_policy(config.ranking)
+    search = get_search(config.policy)
+    check_search(config)
     check_ladder(config.ladder)
     check_profiler(config.profiler)
     catalog.select(definition, (*config.gate_workloads, *config.sweep_workloads))
@@ -248,6 +288,7 @@ def start_campaign(
             f'[{target.name}] solution = "NAME"',
         )
     archive.put(incumbent)
+    known = gather(archive, definition.name, target.name) if memory is None else memory
     manifest = {
         "kind": CAMPAIGN,
         "definition": definition.name,
@@ -257,7 +298,8 @@ def start_campaign(
         "search_seed": _search_seed(config),
         "incumbent": {"name": incumbent.name, "sha256": incumbent.sha256},
         "versions": versions(load_directions(), catalog.folder(definition)),
-        "memory": gather(archive, definition.name, target.name).model_dump(mode="json"),
+        "memory": known.model_dump(mode="json"),
+        "search": search.start(config, archive, definition.name),
     }
     run = archive.create_run(f"{definition.kopt.alias}-{target.name}", manifest)
     return Campaign(run, read_manifest(run), catalog, archive, make_harness, notify)

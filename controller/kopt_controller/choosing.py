@@ -27,7 +27,16 @@ from .world import SolutionStore, Turn, World
 ASK_AGAIN = 2
 """How often an agent is asked once more for a direction, where all it had was refused."""
 
-__all__ = ["NO_DIRECTION", "Chosen", "check_ladder", "choose", "seated", "steering_of"]
+__all__ = [
+    "NO_DIRECTION",
+    "Chosen",
+    "catalogue",
+    "check_ladder",
+    "choose",
+    "seated",
+    "steering_of",
+    "urged_of",
+]
 
 NO_DIRECTION = Choice(
     id="none", title="No direction", score=0.0, reason="every direction is blocked or excluded"
@@ -56,6 +65,19 @@ def steering_of(world: World, ledger: Ledger) -> Steering:
 
     found = recorded(ledger, "steer", read)
     return fold(Steer.model_validate(steer) for steer in found["steers"])
+
+
+def urged_of(ledger: Ledger, urged: tuple[str, ...]) -> tuple[str, ...]:
+    """Directions that the last round has asked for; kept with the round that takes them.
+
+    Args:
+        ledger: Of the round.
+        urged: By the round before; a round that is run again has them from its record.
+    """
+    kept = ledger.get("urged")
+    if kept is None and urged:
+        kept = recorded(ledger, "urged", lambda: {"directions": list(urged)})
+    return () if kept is None else tuple(kept["directions"])
 
 
 def seated(world: World, turn: Turn) -> World:
@@ -93,8 +115,13 @@ def _of_rung(rung: str | None, kind: str) -> str | None:
     return value if what == kind else None
 
 
-def _catalogue(world: World, turn: Turn) -> Mapping[str, Direction]:
-    """What is for the target, in the language that was asked for."""
+def catalogue(world: World, turn: Turn) -> Mapping[str, Direction]:
+    """What is for the target, in the language that was asked for.
+
+    Args:
+        world: The campaign.
+        turn: The round.
+    """
     kind = get_target(world.target).kind
     known = {
         name: direction
@@ -120,7 +147,7 @@ def choose(world: World, turn: Turn, state: State, advice: Advice) -> Chosen:
         state: Of the incumbent.
         advice: Of the supervisor.
     """
-    directions = _catalogue(world, turn)
+    directions = catalogue(world, turn)
     choices = world.policy.rank(
         state,
         directions,
@@ -210,11 +237,12 @@ def _brief(world: World, turn: Turn, state: State, direction: Direction) -> Roun
         round=turn.number,
         state=state,
         direction=direction,
-        incumbent=turn.incumbent,
+        incumbent=turn.parent or turn.incumbent,
         memory=turn.memory,
         limit=world.max_candidates,
         seed=world.search_seed,
         steering=turn.steering,
+        instructions=turn.instructions,
         left=None if world.meter is None else world.meter.left,
     )
 

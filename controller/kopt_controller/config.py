@@ -13,12 +13,20 @@ from kopt_harness.errors import InvalidInputError, NotFoundError
 from kopt_harness.files import read_toml
 from kopt_harness.options import MeasureOptions
 from kopt_harness.schema import Model
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from .agent_settings import AgentSettings
 from .costs import Limits
+from .mechanisms import Mechanism
 
-__all__ = ["DEFAULT_CONFIG", "PromotionMode", "PromotionRules", "RunConfig", "load_config"]
+__all__ = [
+    "DEFAULT_CONFIG",
+    "PesOptions",
+    "PromotionMode",
+    "PromotionRules",
+    "RunConfig",
+    "load_config",
+]
 
 DEFAULT_CONFIG = "default"
 """Name of the configuration that is used where none is named."""
@@ -64,13 +72,45 @@ class PromotionRules(Model):
         return self.validate_in_second_process or self.clean_rebuild or self.external_confirmation
 
 
+class PesOptions(Model):
+    """Of the policy ``pes``: a population on islands."""
+
+    islands: int = Field(default=3, ge=1)
+    capacity: int = Field(default=24, ge=2)
+    """Members of one island at most; the worst that is in no cell of its map goes first."""
+    migrate_every: int = Field(default=5, ge=1)
+    """Iterations after which the best of each island is copied to the next one."""
+    explore: float = Field(default=0.2, ge=0, le=1)
+    """Probability that a parent is drawn evenly instead of by its score."""
+    checkpoint: str | None = None
+    """Folder of a checkpoint whose population the campaign goes on with."""
+
+
 class RunConfig(Model):
     """What a campaign does and how much it may spend."""
 
     agent: str = "knobs"
     """Who proposes candidates: a module of ``kopt_controller.agents``."""
-    policy: str = "match"
-    """Who chooses the direction: a module of ``kopt_controller.policy``."""
+    policy: str = "assisted"
+    """How the campaign searches: a module of ``kopt_controller.policies``."""
+    ranking: str = "match"
+    """Who orders the directions of a round: a module of ``kopt_controller.policy``."""
+    sub_agents: int = Field(default=1, ge=1)
+    """Calls beside each other that an agent that writes code gets for one direction; what a round
+    may measure is shared out among them."""
+    mechanisms: tuple[Mechanism, ...] = ()
+    """What the policy ``goal-only`` gives back of what it takes away."""
+    pes: PesOptions = PesOptions()
+    """Of the policy ``pes``."""
+    stagnation: int = Field(default=2, ge=1)
+    """Of the policy ``single-lineage``: rounds without a new version, until it looks elsewhere."""
+    planner: str | None = None
+    """Agent that plans and sums up for the policy ``pes``; null: the agent, where it can answer
+    in words."""
+    reviewer: str | None = None
+    """Agent that reviews what would be promoted; null: nobody does."""
+    debaters: tuple[str, ...] = ()
+    """Two agents that debate what to do next before a person is asked; none: the person is."""
     target: str | None = None
     """Null: the best target of this machine."""
     promotion: PromotionMode | None = None
@@ -108,6 +148,19 @@ class RunConfig(Model):
     """What the campaign may spend; at a limit it stops, and ``kopt resume`` goes on with more."""
     measure: MeasureOptions = MeasureOptions()
     conditions: PromotionRules = PromotionRules()
+
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _of_old(cls, value: object) -> object:
+        """Manifests of older versions name the order of directions here, and knew one policy."""
+        return "assisted" if value == "match" else value
+
+    @field_validator("debaters")
+    @classmethod
+    def _two(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) not in (0, 2):
+            raise ValueError("a debate is between two: name two agents, or none")
+        return value
 
     def settings_of(self, agent: str) -> AgentSettings:
         """The table of an agent; its defaults where there is none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .report import Block, Table
+from .report import Block, Table, search_lines
 from .result import RoundResult
 
 __all__ = ["explain_blocks", "explanation"]
@@ -36,6 +36,11 @@ def explanation(result: RoundResult) -> dict[str, Any]:
             "actions",
             "steers",
             "rung",
+            "policy",
+            "parent",
+            "committed",
+            "review",
+            "debate",
         )
     }
 
@@ -63,6 +68,7 @@ def explain_blocks(document: Mapping[str, Any]) -> tuple[Block, ...]:
         *(f"Said: {steer['kind']} {steer['value']}" for steer in document["steers"]),
         *((f"Rung of the plateau ladder: {document['rung']}",) if document["rung"] else ()),
         *(f"Note: {text}" for text in document["notes"]),
+        *search_lines(document),
         f"Came to: {document['decision']['label']} - {document['decision']['reason']}",
         *(f"Supervisor: {s['kind']}: {s['detail']}" for s in document["signals"]),
         *(f"  so it will {_action(action)}" for action in document["actions"]),

@@ -7,43 +7,56 @@ samples give the identical decision. The loop never measures; it asks a ``Harnes
 
 Keys: ``profile/<solution>/<workload>``, then for each round ``r<n>/steer``,
 ``r<n>/proposals/<direction>``, ``r<n>/gate/<solution>/...``, ``r<n>/sweep/<solution>/...``,
-``r<n>/validation/<solution>/...``, ``r<n>/promotion``, ``r<n>/result``.
+``r<n>/validation/<solution>/...``, ``r<n>/review/<solution>``, ``r<n>/promotion``,
+``r<n>/debate``, ``r<n>/result``; a search policy adds its own.
 A device's epoch is part of the keys of its samples: after a reboot or a change of driver an
 interrupted comparison starts anew rather than mixing two epochs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from kopt_harness.ledger import Ledger, recorded
-from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Validation, Workload
+from kopt_harness.schema import GateResult, Solution
 
 from .agents import Proposal
-from .choosing import choose, seated, steering_of
+from .asking import metered
+from .choosing import catalogue, choose, seated, steering_of, urged_of
+from .debating import Motion, debate
+from .measuring import Judged, gate, judge, observe, prepare
 from .memory import RESULT_KEY, Memory
-from .policy import awaits_validation, best_passed, decide, promotion_conditions
+from .policies import SearchPolicy
+from .policies.assisted import AssistedPolicy
+from .policy import best_passed
 from .result import (
     Candidate,
     CandidateRef,
-    Decision,
+    Debate,
     PromotionRecord,
     RoundResult,
     gate_document,
     sweep_summary,
 )
-from .state import Observation, derive_state
+from .reviewing import REVIEW
+from .state import State, derive_state
 from .steering import Steering
-from .supervisor import rung_of, steered, supervise
+from .supervisor import Advice, rung_of, spared, steered, supervise, urging
 from .world import Promotion, SolutionStore, Turn, World
 
 __all__ = ["run_round", "run_rounds"]
 
 
 def run_rounds(
-    world: World, incumbent: Solution, memory: Memory, rounds: int, first: int = 1
+    world: World,
+    incumbent: Solution,
+    memory: Memory,
+    rounds: int,
+    first: int = 1,
+    *,
+    search: SearchPolicy | None = None,
 ) -> Iterator[RoundResult]:
     """Runs rounds one after the other; each starts from what the one before left.
 
@@ -53,7 +66,12 @@ def run_rounds(
         memory: To begin with.
         rounds: At most.
         first: Number of the first.
+        search: From where a round starts, and what its agent sees; None: the assisted one.
     """
+    search = search or AssistedPolicy()
+    world = search.world(world)
+    retained = incumbent
+    urged: tuple[str, ...] = ()
     for number in range(first, first + rounds):
         ledger = world.ledger.scoped(f"r{number}")
         steering, rung = steering_of(world, ledger), rung_of(memory, world.ladder)
@@ -65,9 +83,16 @@ def run_rounds(
             return
         if world.meter is not None:
             world.meter.enter(number)
-        turn = Turn(number, ledger, incumbent, memory, steering, rung)
-        result = run_round(_regrouped(seated(world, turn), turn), turn)
+        asked = urged_of(ledger, urged)
+        turn = Turn(number, ledger, incumbent, memory, steering, rung, retained, urged=asked)
+        turn = search.begin(world, turn)
+        result = run_round(_regrouped(seated(world, turn), turn), turn, search)
+        search.end(world, turn, result)
         memory = memory.learn(world.run, result)
+        agreed = None if result.debate is None else result.debate.agreed
+        urged = () if agreed is None else (agreed,)
+        if result.promotion is not None and result.promotion.applied and result.best is not None:
+            retained = _stored(world.solutions, result.best)
         if world.meter is not None:
             world.meter.close_round(number)
         if result.incumbent.sha256 != incumbent.sha256:
@@ -91,15 +116,17 @@ def _may_start(world: World, ledger: Ledger, steering: Steering, *, is_first: bo
     return bool(start["go"])
 
 
-def run_round(world: World, turn: Turn) -> RoundResult:
+def run_round(world: World, turn: Turn, search: SearchPolicy) -> RoundResult:
     """One pass, from state to decision."""
     incumbent = turn.incumbent
     world.notify(f"round {turn.number}: {incumbent.name} is the incumbent")
 
     # 1. State: what limits the incumbent, regime by regime.
-    state = derive_state(_observe(world, incumbent, turn.memory.latencies_us(incumbent.sha256)))
+    state = derive_state(observe(world, incumbent, turn.memory.latencies_us(incumbent.sha256)))
 
-    advice = steered(supervise(turn.memory), turn.steering, turn.rung)
+    seen = turn.memory if turn.is_supervised else Memory()
+    asked = [name for name in turn.urged if name not in turn.steering.blocked]
+    advice = urging(steered(supervise(seen), turn.steering, turn.rung), asked)
 
     # 2. and 3. Direction and candidates: the best direction for which the agent has something.
     chosen = choose(world, turn, state, advice)
@@ -107,22 +134,24 @@ def run_round(world: World, turn: Turn) -> RoundResult:
     world.notify(f"direction {chosen.direction.id}: {len(proposals)} candidates")
 
     # 4. Gate: each candidate on the representatives, against the incumbent.
-    _prepare(world, turn, [proposal.solution for proposal in proposals])
-    gates = [_gate(world, turn, proposal.solution) for proposal in proposals]
+    prepare(world, turn, [proposal.solution for proposal in proposals])
+    gates = [gate(world, turn, proposal.solution) for proposal in proposals]
 
-    # 5. Profile and sweep of the best that passed.
+    # 5. Profile and sweep of the best that passed; validate what would be promoted; decide.
     index = best_passed(gates)
     best = None if index is None else proposals[index].solution
-    sweep = None if best is None else _sweep(world, turn, best)
-
-    # 6. Validate once more what would be promoted; decide; promote where the loop may.
-    validation = None if best is None or sweep is None else _validate(world, turn, best, sweep)
-    decision = _decide(world, turn, gates, sweep, validation)
+    judged = judge(world, turn, gates, index, best)
+    decision = judged.decision
     world.notify(f"round {turn.number}: {decision.label}, {decision.reason}")
+
+    # 6. Promote where the loop may.
     promotion = None
-    if decision.label == "promote" and best is not None and sweep is not None:
-        promotion = _promote(world, turn, best, sweep, decision)
-    moved = best if promotion is not None and promotion.applied and best is not None else incumbent
+    if decision.label == "promote" and best is not None:
+        promotion = _promote(world, judged, best)
+    is_promoted = promotion is not None and promotion.applied
+    is_free = judged.first is not None and not is_promoted and decision.code != REVIEW
+    commits = judged.first is not None and is_free and search.commits(*judged.first)
+    moved = best if (is_promoted or commits) and best is not None else incumbent
 
     # 7. Learn: the result is the memory of this round; the supervisor looks at it at once.
     return _learn(
@@ -136,7 +165,7 @@ def run_round(world: World, turn: Turn) -> RoundResult:
             direction=chosen.direction,
             candidates=tuple(map(_candidate, proposals, gates)),
             best=None if best is None else _ref(best),
-            sweep=None if sweep is None else sweep_summary(sweep),
+            sweep=None if judged.sweep is None else sweep_summary(judged.sweep),
             decision=decision,
             promotion=promotion,
             incumbent_before=_ref(incumbent),
@@ -147,59 +176,40 @@ def run_round(world: World, turn: Turn) -> RoundResult:
             refused=chosen.refused,
             steers=turn.steering.steers,
             rung=turn.rung,
+            policy=search.name,
+            parent=None if turn.parent is None else _ref(turn.parent),
+            committed=commits,
+            review=judged.review,
         ),
     )
 
 
+def _debate(world: World, turn: Turn, state: State, memory: Memory, advice: Advice) -> Debate:
+    """Of the two debaters, about the next round."""
+    why = "; ".join(signal.detail for signal in advice.signals)
+    signatures = (state.focus, *state.regimes)
+    offered = {
+        name: direction
+        for name, direction in catalogue(world, turn).items()
+        if name not in turn.steering.blocked
+        and any(direction.match(signature).score > 0 for signature in signatures)
+    }
+    sides = [metered(side, world.meter) for side in world.debaters]
+    return debate(sides, Motion(why, state, memory, offered), turn.ledger)
+
+
 def _learn(world: World, turn: Turn, result: RoundResult) -> RoundResult:
     """Closes the round, with what the supervisor says of it."""
-    advice = supervise(turn.memory.learn(world.run, result))
-    result = result.model_copy(update={"signals": advice.signals, "actions": advice.actions})
+    memory = turn.memory.learn(world.run, result)
+    advice = supervise(memory if turn.is_supervised else Memory())
+    found: dict[str, Any] = {"signals": advice.signals, "actions": advice.actions}
+    # One debate at a time: where the direction of the last one has not helped, a person is asked.
+    if advice.ask_person and world.debaters and not turn.urged:
+        held = _debate(world, turn, result.state, memory, advice)
+        found |= {"debate": held, "actions": spared(advice.actions, held.agreed)}
+    result = result.model_copy(update=found)
     kept = recorded(turn.ledger, RESULT_KEY, lambda: result.model_dump(mode="json"))
     return RoundResult.model_validate(kept)
-
-
-def _observe(
-    world: World, solution: Solution, latencies_us: Mapping[str, float] | None = None
-) -> list[Observation]:
-    """A profile on each representative, taken once for each solution of a run.
-
-    Args:
-        world: The campaign.
-        solution: That is profiled.
-        latencies_us: What the last sweep has measured of it, by workload.
-    """
-    known = latencies_us or {}
-    return [
-        Observation(
-            regime=representative.regime,
-            workloads=representative.weight,
-            profile=_profile(world, solution, representative.workload),
-            cost_bytes=representative.cost_bytes,
-            flops=representative.flops,
-            floor=representative.floor,
-            origin=representative.origin,
-            latency_us=known.get(representative.workload.uuid),
-            regime_us=_sum(known, representative.members),
-        )
-        for representative in world.representatives
-    ]
-
-
-def _sum(latencies_us: Mapping[str, float], uuids: Sequence[str]) -> float | None:
-    if not uuids or not all(uuid in latencies_us for uuid in uuids):
-        return None
-    return sum(latencies_us[uuid] for uuid in uuids)
-
-
-def _profile(world: World, solution: Solution, workload: Workload) -> Profile:
-    key = f"profile/{solution.sha256[:12]}/{workload.uuid}"
-    ledger = world.ledger.scoped(f"{key}/units")
-
-    def measure() -> dict[str, Any]:
-        return world.harness().profile(solution, workload, ledger).model_dump(mode="json")
-
-    return Profile.model_validate(recorded(world.ledger, key, measure))
 
 
 def _stored(solutions: SolutionStore, ref: CandidateRef) -> Solution:
@@ -207,115 +217,29 @@ def _stored(solutions: SolutionStore, ref: CandidateRef) -> Solution:
     return solutions.get(ref.sha256).model_copy(update={"name": ref.name})
 
 
-def _prepare(world: World, turn: Turn, candidates: Sequence[Solution]) -> None:
-    """Together, those whose gate is not recorded yet."""
-    waiting = [each for each in candidates if turn.ledger.get(f"{_gate_key(each)}/outcome") is None]
-    if len(waiting) > 1:
-        world.harness().prepare(waiting)
-
-
-def _gate_key(candidate: Solution) -> str:
-    return f"gate/{candidate.sha256[:12]}"
-
-
-def _gate(world: World, turn: Turn, candidate: Solution) -> GateResult:
-    key = _gate_key(candidate)
-    workloads = [representative.workload for representative in world.representatives]
-
-    def measure() -> dict[str, Any]:
-        harness = world.harness()
-        units = turn.ledger.scoped(f"{key}/{harness.environment['epoch']}")
-        result = harness.gate(candidate, turn.incumbent, workloads, units)
-        return result.model_dump(mode="json")
-
-    result = GateResult.model_validate(recorded(turn.ledger, f"{key}/outcome", measure))
-    world.notify(f"gate of {candidate.name}: {result.reason.detail}")
-    return result
-
-
-def _sweep(world: World, turn: Turn, candidate: Solution) -> SweepResult:
-    """The profile first: it is cheap, and the next round starts from it."""
-    _observe(world, candidate)
-    key = f"sweep/{candidate.sha256[:12]}"
-    # A sweep of a part of the workloads promotes nothing, and needs no further inputs.
-    is_whole = len(world.sweep_workloads) == len(world.workloads)
-    inputs = world.rules.min_distinct_inputs if is_whole else 0
-
-    def measure() -> dict[str, Any]:
-        harness = world.harness()
-        units = turn.ledger.scoped(f"{key}/{harness.environment['epoch']}")
-        result = harness.sweep(candidate, turn.incumbent, world.sweep_workloads, units, inputs)
-        return result.model_dump(mode="json")
-
-    return SweepResult.model_validate(recorded(turn.ledger, f"{key}/outcome", measure))
-
-
-def _validate(
-    world: World, turn: Turn, candidate: Solution, sweep: SweepResult
-) -> Validation | None:
-    """None where another condition does not hold, or no validation is required."""
-    conditions = promotion_conditions(
-        sweep,
-        workloads=world.workloads,
-        public_seed=world.public_seed,
-        rules=world.rules,
-        overridden=turn.steering.accepted_flags,
-    )
-    if not awaits_validation(conditions, world.rules):
-        return None
-    key = f"validation/{candidate.sha256[:12]}"
-    workloads = [representative.workload for representative in world.representatives]
-
-    def measure() -> dict[str, Any]:
-        harness = world.harness()
-        units = turn.ledger.scoped(f"{key}/{harness.environment['epoch']}")
-        result = harness.validate(candidate, turn.incumbent, workloads, units)
-        return result.model_dump(mode="json")
-
-    return Validation.model_validate(recorded(turn.ledger, f"{key}/outcome", measure))
-
-
-def _decide(
-    world: World,
-    turn: Turn,
-    gates: Sequence[GateResult],
-    sweep: SweepResult | None,
-    validation: Validation | None,
-) -> Decision:
-    return decide(
-        gates,
-        sweep,
-        workloads=world.workloads,
-        public_seed=world.public_seed,
-        rules=world.rules,
-        validation=validation,
-        overridden=turn.steering.accepted_flags,
-        axes=world.definition.kopt.regime_axes,
-    )
-
-
-def _promote(
-    world: World, turn: Turn, candidate: Solution, sweep: SweepResult, decision: Decision
-) -> PromotionRecord:
+def _promote(world: World, judged: Judged, candidate: Solution) -> PromotionRecord:
     """Moves the incumbent, or leaves a promotable for a person."""
+    turn, sweep = judged.turn, judged.sweep
+    assert sweep is not None, "nothing is promoted without one"
     if world.mode == "ask":
         detail = f"promotable: look at it, then kopt promote {world.run}/{turn.number}"
         return PromotionRecord(mode="ask", applied=False, detail=detail)
     comparison = sweep.comparison
     rows = () if comparison is None else comparison.workloads
     timed_us = {row.uuid: row.b_median_us for row in rows if row.b_median_us is not None}
-    observations = _observe(world, candidate, timed_us)
+    observations = observe(world, candidate, timed_us)
     promotion = Promotion(
         candidate=candidate,
         incumbent=turn.incumbent,
         sweep=sweep,
-        decision=decision,
+        decision=judged.decision,
         state=derive_state(observations),
         profiles=tuple(observation.profile for observation in observations),
         rules=world.rules,
         overridden=turn.steering.accepted_flags,
         samples_prefixes=tuple(
-            f"r{turn.number}/{what}/{candidate.sha256[:12]}" for what in ("sweep", "validation")
+            f"r{turn.number}/{judged.place}{what}/{candidate.sha256[:12]}"
+            for what in ("sweep", "validation")
         ),
     )
     record = recorded(

@@ -145,7 +145,7 @@ def _direction(wanted: str | None, state: State, setting: _Setting) -> Direction
     fitting = {n: each for n, each in known.items() if each.is_for(target.name, target.kind)}
     seed = config.search_seed or 0
     advice = supervise(setting.memory)
-    ranked = get_policy(config.policy).rank(
+    ranked = get_policy(config.ranking).rank(
         state, fitting, setting.memory, advice, setting.incumbent.sha256, seed=seed
     )
     return known[ranked[0].id] if ranked else known["exploration"]

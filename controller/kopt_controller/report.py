@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Block", "Table", "cost_line", "round_blocks"]
+__all__ = ["Block", "Table", "cost_line", "round_blocks", "search_lines"]
 
 SHORT = 12
 """Digits of a hash that are shown."""
@@ -165,7 +165,30 @@ def _outcome(document: Mapping[str, Any]) -> tuple[Block, ...]:
     moved = () if promotion is None else (promotion["detail"],)
     if document["decision"]["label"] == "promote-dispatch":
         moved = ("Put it before the incumbent for these sizes: kopt promote-dispatch RUN/ROUND",)
-    return (*moved, f"Incumbent: {_named(document['incumbent'])}", *signals, "")
+    lines = search_lines(document)
+    return (*moved, *lines, f"Incumbent: {_named(document['incumbent'])}", *signals, "")
+
+
+def search_lines(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the search policy, a reviewer and a debate had to do with a round; often nothing.
+
+    Args:
+        document: Of a round.
+    """
+    parent, review, debate = document["parent"], document["review"], document["debate"]
+    lines = [] if parent is None else [f"Started from: {_named(parent)}"]
+    if document["committed"]:
+        lines.append("Committed to the line without a promotion")
+    if review is not None:
+        reasons = "; ".join(review["reasons"]) or "no reason given"
+        lines.append(f"Review by {review['by']}: {review['verdict']} - {reasons}")
+    if debate is not None:
+        lines += [
+            f"Debate, {each['by']}: {each['direction']} - {each['argument']}"
+            for each in debate["closing"]
+        ]
+        lines.append(f"Debate agreed on: {debate['agreed'] or 'nothing; a person is asked'}")
+    return tuple(lines)
 
 
 def _named(ref: Mapping[str, Any]) -> str:

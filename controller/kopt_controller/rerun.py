@@ -71,7 +71,9 @@ def start_rerun(
         "versions": now,
     }
     run = archive.create_run(f"rerun-{definition.kopt.alias}-{old.target}", manifest)
-    given = re.compile(rf"r{before.round}/(steer|proposals/.+|agent/.+/prompt)")
+    given = re.compile(
+        rf"r{before.round}/(steer|urged|plan|proposals/.+|(agent|planner|reviewer|debate)/.+/prompt)"
+    )
     with Journal(run.journal_path) as journal:
         for record in view.records:
             if given.fullmatch(record.key):

@@ -9,6 +9,7 @@ from kopt_harness.errors import InvalidInputError
 from kopt_harness.schema import Comparison, Flag, GateResult, Model, Reason, SweepResult, Verdict
 from pydantic import ValidationError
 
+from .costs import Usage
 from .state import State
 from .steering import Steer
 
@@ -18,13 +19,16 @@ __all__ = [
     "CandidateRef",
     "Choice",
     "Condition",
+    "Debate",
     "Decision",
     "Factor",
     "Label",
+    "Position",
     "PromoteOutcome",
     "PromotionRecord",
     "Ranked",
     "Refusal",
+    "Review",
     "RoundResult",
     "Signal",
     "Standing",
@@ -219,6 +223,36 @@ class Action(Model):
     """Kind of the signal."""
 
 
+class Review(Model):
+    """What an independent reader says of a candidate: it may hold up, and never approves."""
+
+    candidate: CandidateRef
+    by: str
+    verdict: Literal["ok", "flag", "none"]
+    """``none``: there was no answer that could be read."""
+    reasons: tuple[str, ...]
+    usage: tuple[Usage, ...] = ()
+
+
+class Position(Model):
+    """What one side of a debate says."""
+
+    by: str
+    direction: str | None
+    """That it would take; null: none that there is."""
+    argument: str
+
+
+class Debate(Model):
+    """Two positions before each side knew the other's, and two after."""
+
+    opening: tuple[Position, ...]
+    closing: tuple[Position, ...]
+    agreed: str | None
+    """Direction that both would take in the end; null: a person has to say."""
+    usage: tuple[Usage, ...] = ()
+
+
 class RoundResult(Model):
     """One closed round."""
 
@@ -251,6 +285,14 @@ class RoundResult(Model):
     """What people had said until this round began."""
     rung: str | None = None
     """Of the plateau ladder that this round stood on."""
+    policy: str = "assisted"
+    """How the campaign searched."""
+    parent: CandidateRef | None = None
+    """What the agent started from, where that was not the incumbent."""
+    committed: bool = False
+    """Whether the next round starts from the candidate without a promotion."""
+    review: Review | None = None
+    debate: Debate | None = None
 
     def document(self) -> dict[str, Any]:
         """The JSON of one round, see DESIGN section 7."""

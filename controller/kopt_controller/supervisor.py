@@ -19,7 +19,7 @@ from .memory import Memory, RoundMemory, Trial
 from .result import Action, Signal
 from .steering import Steering
 
-__all__ = ["Advice", "rung_of", "steered", "supervise"]
+__all__ = ["Advice", "rung_of", "spared", "steered", "supervise", "urging"]
 
 STALL_ROUNDS = 3
 """Rounds in a row in which candidates were judged and none passed the gate."""
@@ -132,6 +132,31 @@ def steered(advice: Advice, steering: Steering, rung: str | None = None) -> Advi
         urged=tuple(name for name in urged if name not in steering.blocked),
         widen=advice.widen or rung == "widen",
     )
+
+
+def urging(advice: Advice, directions: Sequence[str]) -> Advice:
+    """The advice with directions that a policy or a debate asks for: after a person's.
+
+    Args:
+        advice: With what people said.
+        directions: Lose the supervisor's block.
+    """
+    more = tuple(name for name in directions if name not in advice.urged)
+    blocked = {name: why for name, why in advice.blocked.items() if name not in directions}
+    return advice._replace(urged=(*advice.urged, *more), blocked=blocked)
+
+
+def spared(actions: Sequence[Action], agreed: str | None) -> tuple[Action, ...]:
+    """The actions after a debate: where it came to a direction, nobody is asked.
+
+    Args:
+        actions: Of the supervisor.
+        agreed: The direction; null: none.
+    """
+    if agreed is None:
+        return tuple(actions)
+    kept = tuple(action for action in actions if action.kind != "ask")
+    return (*kept, Action(kind="recommend", directions=(agreed,), because="debate"))
 
 
 def rung_of(memory: Memory, ladder: Sequence[str]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from kopt_harness.ledger import Ledger
 from kopt_harness.schema import Definition, Profile, Solution, SweepResult, Workload
 
-from .agents import Agent
+from .agents import Agent, Writer
 from .config import PromotionMode, PromotionRules
 from .directions import Direction
 from .harness import Harness
@@ -116,6 +116,12 @@ class World:
     """What to do where a plateau stays, rung by rung."""
     refuse_duplicates: bool = True
     """Whether what stands for a rejected candidate is not measured."""
+    writer: Writer | None = None
+    """Answers in words for a policy that plans; null: nobody does."""
+    reviewer: Writer | None = None
+    """Looks at what would be promoted; null: nobody does."""
+    debaters: tuple[Writer, ...] = ()
+    """Two that debate before a person is asked; none: the person is."""
     meter: Meter | None = None
     """Counts what is spent, and ends the campaign at a limit; null: nothing is counted."""
 
@@ -133,3 +139,13 @@ class Turn(NamedTuple):
     """What people had said until the round began."""
     rung: str | None = None
     """Of the plateau ladder."""
+    retained: Solution | None = None
+    """What a promotion must beat, where that is not the incumbent."""
+    parent: Solution | None = None
+    """What the agent starts from, where that is not the incumbent."""
+    instructions: str = ""
+    """What the policy tells the agent."""
+    urged: tuple[str, ...] = ()
+    """Directions that the policy, or a debate, asks for."""
+    is_supervised: bool = True
+    """Whether what the supervisor says counts."""

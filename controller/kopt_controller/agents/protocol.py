@@ -19,6 +19,7 @@ from kopt_harness.schema import Definition, Model, Solution
 from ..agent_settings import AgentSettings
 from ..costs import Allowance, Usage
 from ..directions import Direction
+from ..mechanisms import Mechanism
 from ..memory import Memory
 from ..space import SearchSpace
 from ..state import Signature, State
@@ -82,6 +83,12 @@ class RoundBrief(NamedTuple):
     ledger: Ledger | None = None
     """Where an agent keeps what a killed round needs to go on; null: nowhere."""
     mode: TaskMode = "full"
+    shown: frozenset[Mechanism] = frozenset()
+    """In a goal-only brief: what is shown all the same."""
+    instructions: str = ""
+    """What a policy adds: a plan to carry out, findings of a review."""
+    sub_agent: str = ""
+    """Name of one of several that are asked at the same time."""
     left: Callable[[], Allowance] | None = None
     """What the campaign may still spend, at the moment of asking; null: there is no limit."""
 

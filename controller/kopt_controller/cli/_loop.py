@@ -11,6 +11,7 @@ import typer
 from ._common import AppState, ProgressHandle, note, print_table
 
 if TYPE_CHECKING:
+    from kopt_harness.root import Root
     from kopt_harness.targets import Target
     from rich.console import Console
 
@@ -24,6 +25,7 @@ __all__ = [
     "TokenLimitOption",
     "WallLimitOption",
     "harness_maker",
+    "harness_maker_in",
     "notifier",
     "print_blocks",
     "print_rounds",
@@ -50,13 +52,22 @@ def harness_maker(
     state: AppState, notify: Callable[[str], None]
 ) -> Callable[[Target, RunConfig], Harness]:
     """What makes the harness of this machine, when something has to be measured."""
+    make = harness_maker_in(notify)
+    return lambda target, config: make(state.root, target, config)
 
-    def make(target: Target, config: RunConfig) -> Harness:
+
+def harness_maker_in(
+    notify: Callable[[str], None],
+) -> Callable[[Root, Target, RunConfig], Harness]:
+    """The same for any root."""
+
+    def make(root: Root, target: Target, config: RunConfig) -> Harness:
+        from kopt_harness.catalog import Catalog
         from kopt_harness.local import LocalHarness
 
         return LocalHarness(
-            state.root,
-            state.catalog,
+            root,
+            Catalog(root),
             target.name,
             config.measure,
             profiler=config.profiler,

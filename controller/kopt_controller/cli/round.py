@@ -53,6 +53,14 @@ AgentOption = Annotated[
     str | None,
     typer.Option("--agent", metavar="A", help="Who proposes candidates; default: knobs."),
 ]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="P",
+        help="How to search: assisted, goal-only, pes, single-lineage; default: assisted.",
+    ),
+]
 PromotionOption = Annotated[
     str | None,
     typer.Option(
@@ -78,6 +86,7 @@ def register(app: typer.Typer) -> None:
             "kopt round --definition gdn_decode",
             "kopt round --definition gdn_decode --rounds 5 --promotion ask",
             "kopt round --definition gdn_decode --agent inbox --inbox ~/candidates",
+            "kopt round --definition gdn_decode --rounds 6 --policy pes",
             "kopt round --definition gdn_decode --agent claude-code --max-dollars 5",
         ),
     )(round_)
@@ -89,6 +98,7 @@ def round_(  # typer passes options by name
     rounds: RoundsOption = None,
     candidates: CandidatesOption = None,
     agent: AgentOption = None,
+    policy: PolicyOption = None,
     target: TargetOption = None,
     promotion: PromotionOption = None,
     seed: SeedOption = None,
@@ -118,6 +128,7 @@ def round_(  # typer passes options by name
         "rounds": rounds,
         "max_candidates": candidates,
         "agent": agent,
+        "policy": policy,
         "target": target,
         "promotion": promotion,
         "inbox": None if inbox is None else str(inbox),

@@ -1,7 +1,8 @@
 """Decisions of the controller: which direction next, and whether to promote.
 
 ``conditions`` and ``promotion`` are the gate that nothing passes by itself being clever. The
-other modules are search policies; to add one, add a module with ``POLICY`` here.
+other modules order directions; to add one, add a module with ``POLICY`` here. How a campaign
+searches is another matter: see ``policies``.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def get_policy(name: str) -> Policy:
     """
     if name not in policy_names():
         raise NotFoundError(
-            f"unknown policy {name!r}", hint=f"policies are {', '.join(policy_names())}"
+            f"unknown order of directions {name!r}", hint=f"there are {', '.join(policy_names())}"
         )
     policy: Policy = importlib.import_module(f"{__name__}.{name}").POLICY
     return policy

@@ -80,7 +80,7 @@ def _choice(
         _gain(direction, signature, memory, incumbent),
         _exploration(direction, memory, advice),
     )
-    urged = "; a person asked for it" if direction.id in advice.urged else ""
+    urged = "; it was asked for" if direction.id in advice.urged else ""
     reason = "; ".join([factors[0].reason, *(factor.reason for factor in history)])
     return Choice(
         id=direction.id,

@@ -1,4 +1,4 @@
-"""What a search policy is."""
+"""What an order of directions is."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from .programs import ProgramWriter
 from .prompt import Prompt, render, render_question
 from .repair import Repaired, read_json
 from .secrets import Secrets
+from .several import SeveralAgents
 from .task import goal_only, task_of
 from .worktree import Worktree, open_worktree
 
@@ -28,6 +29,7 @@ __all__ = [
     "Prompt",
     "Repaired",
     "Secrets",
+    "SeveralAgents",
     "Worktree",
     "WritingAgent",
     "call_allowance",

@@ -7,6 +7,7 @@ from kopt_harness.solution_config import languages
 from kopt_harness.targets import Figure, Target, get_target
 
 from ...costs import Allowance
+from ...mechanisms import Mechanism
 from ...memory import Memory, RoundMemory, Trial
 from ..protocol import AgentContext, AgentTask, Evidence, RoundBrief, TaskFile
 
@@ -54,35 +55,40 @@ def task_of(brief: RoundBrief, context: AgentContext, allowance: Allowance) -> A
         seed=brief.seed,
         skills=settings.skills,
         allowance=allowance,
+        instructions=brief.instructions,
+        sub_agent=brief.sub_agent,
     )
-    return goal_only(task) if brief.mode == "goal-only" else task
+    return goal_only(task, brief.shown) if brief.mode == "goal-only" else task
 
 
-def goal_only(task: AgentTask) -> AgentTask:
+def goal_only(task: AgentTask, shown: frozenset[Mechanism] = frozenset()) -> AgentTask:
     """Objective and constraints alone: no state, direction, memory, word of a person or tool.
 
     Args:
         task: A full one.
+        shown: Mechanisms whose parts stay.
     """
-    return task.model_copy(
-        update={
-            "mode": "goal-only",
-            "incumbent": (),
-            "incumbent_name": "",
-            "incumbent_language": "",
-            "incumbent_entry_point": "",
-            "state": None,
-            "regimes": (),
-            "direction": None,
-            "evidence": (),
-            "past": (),
-            "steers": (),
-            "references": (),
-            "instructions": "",
-            "skills": False,
-            "tools": False,
-        }
-    )
+    parts: dict[Mechanism, dict[str, object]] = {
+        "state": {"state": None, "regimes": ()},
+        "directions": {"direction": None},
+        "memory": {"evidence": (), "past": ()},
+        "skills": {"skills": False},
+        "tools": {"tools": False},
+    }
+    hidden: dict[str, object] = {
+        "mode": "goal-only",
+        "incumbent": (),
+        "incumbent_name": "",
+        "incumbent_language": "",
+        "incumbent_entry_point": "",
+        "steers": (),
+        "references": (),
+        "instructions": "",
+    }
+    for mechanism, fields in parts.items():
+        if mechanism not in shown:
+            hidden |= fields
+    return task.model_copy(update=hidden)
 
 
 def _files(solution: Solution) -> tuple[TaskFile, ...]:
