@@ -1,0 +1,285 @@
+"""``kopt mcp`` as a client sees it: a real server over stdio, real verdicts on the CPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from kopt_controller.toolserver.budget import Budget
+from kopt_controller.toolserver.places import Places
+from kopt_controller.toolserver.public import public
+from kopt_harness.errors import NotFoundError, UsageError
+from kopt_harness.root import Root
+
+mcp = pytest.importorskip("mcp")
+anyio = pytest.importorskip("anyio")
+
+DECODE = "gdn_decode_qk4_v8_d128_k_last"
+GOOD = f"kernels/{DECODE}/solutions/cpp-recurrent"
+ONE = {"workloads": ["0"], "target": "cpu"}
+
+
+@pytest.fixture
+def drafts(tmp_path: Path, checkout: Path) -> Path:
+    """A client's folder: a right solution in C++, a wrong one, and one that does not compile."""
+    folder = tmp_path / "drafts"
+    for name, before, after in (
+        ("right", "", ""),
+        ("wrong", "head.scale * (", "1.25f * head.scale * ("),
+        ("broken", "head.scale * (", "head.nothing * ("),
+    ):
+        shutil.copytree(checkout / GOOD, folder / name)
+        source = folder / name / "solution" / "cpp" / "gdn_decode.cpp"
+        text = source.read_text()
+        assert before in text
+        source.write_text(text.replace(before, after, 1))
+    return folder
+
+
+Talk = Callable[..., Any]
+
+
+@asynccontextmanager
+async def client(root: Path, folder: Path, *options: str) -> AsyncIterator[Any]:
+    """A session with a server of its own."""
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    paths = os.pathsep.join(path for path in sys.path if path)
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=[
+            "-m",
+            "kopt_controller",
+            "--root",
+            str(root),
+            "mcp",
+            "--folder",
+            str(folder),
+            *options,
+        ],
+        env={"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    with Path(os.devnull).open("w") as nowhere:
+        async with (
+            stdio_client(server, errlog=nowhere) as (reading, writing),
+            ClientSession(reading, writing) as session,
+        ):
+            await session.initialize()
+            yield session
+
+
+def talk(root: Root, folder: Path, steps: Talk, *options: str) -> Any:
+    """Runs ``steps`` with a session."""
+
+    async def run() -> Any:
+        async with client(root.path, folder, *options) as session:
+            return await steps(session)
+
+    return anyio.run(run)
+
+
+def _commands(drafts: Path) -> list[psutil.Process]:
+    """Commands that judge a solution of the client."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if str(drafts / "right") in (process.info["cmdline"] or ())
+    ]
+
+
+def text_of(result: Any) -> str:
+    """What a result says in words."""
+    return "\n".join(each.text for each in result.content)
+
+
+def test_tools_are_listed_with_types(scratch_root: Root, drafts: Path) -> None:
+    """A client sees every tool, what it is for, and the types of its arguments."""
+
+    async def steps(session: Any) -> Any:
+        return await session.list_tools()
+
+    tools = {tool.name: tool for tool in talk(scratch_root, drafts, steps).tools}
+    assert set(tools) == {
+        *("bench", "budget", "build", "check", "compare", "definitions"),
+        *("diagnose", "gate", "profile", "workloads"),
+    }
+    assert all(tool.description for tool in tools.values())
+    schema = tools["check"].input_schema
+    assert schema["required"] == ["solution"]
+    assert schema["properties"]["workloads"]["items"]["type"] == "string"
+    assert tools["profile"].input_schema["properties"]["profiler"]["enum"] == [
+        *("cupti", "ncu", "sass", "torch")
+    ]
+    assert not any("seed" in tool.input_schema["properties"] for tool in tools.values())
+
+
+def test_right_and_wrong_solutions_are_told_apart(scratch_root: Root, drafts: Path) -> None:
+    """A right C++ solution passes; a wrong one fails without a word of what was expected."""
+
+    async def steps(session: Any) -> Any:
+        right = await session.call_tool("check", {"solution": "right", **ONE, "trials": 1})
+        wrong = await session.call_tool("check", {"solution": "wrong", **ONE, "trials": 1})
+        built = await session.call_tool("build", {"solution": "broken", "target": "cpu"})
+        return right, wrong, built
+
+    right, wrong, built = talk(scratch_root, drafts, steps)
+    assert not right.is_error
+    assert not wrong.is_error
+    assert right.structured_content["verdict"] == "pass"
+    assert right.structured_content["exit_code"] == 0
+    found = wrong.structured_content
+    assert (found["verdict"], found["exit_code"]) == ("fail", 1)
+    [row] = found["workloads"]
+    [first] = [
+        each["first_wrong"]
+        for each in row["tiers"]["strict"]["outputs"]
+        if each["first_wrong"] is not None
+    ]
+    assert set(first) == {"output", "index", "actual"}
+    assert first["actual"] is None
+    assert "values withheld" in found["reasons"][0]["detail"]
+    assert "expected" not in text_of(wrong)
+    assert built.structured_content["ok"] is False
+    assert "nothing" in built.structured_content["log"]
+
+
+def test_bad_arguments_are_errors_with_a_hint(scratch_root: Root, drafts: Path) -> None:
+    """What cannot be done is an error of the tool that says what to do, and costs no call."""
+    (drafts / "away").symlink_to("/etc")
+
+    async def steps(session: Any) -> Any:
+        asked = [
+            ("check", {"solution": "absent"}),
+            ("check", {"solution": "../../etc"}),
+            ("check", {"solution": "away/hostname"}),
+            ("check", {"solution": "right", "workloads": ["--seed=1"]}),
+            ("check", {"solution": "right", "trials": "many"}),
+            ("check", {}),
+            ("workloads", {"definition": "gdn_encode"}),
+            ("diagnose", {"report": "right/config.toml"}),
+            ("nothing", {}),
+        ]
+        found = [await session.call_tool(name, arguments) for name, arguments in asked]
+        return found, await session.call_tool("budget", {})
+
+    found, budget = talk(scratch_root, drafts, steps, "--budget-calls", "3")
+    assert [result.is_error for result in found] == [True] * len(found)
+    texts = [text_of(result) for result in found]
+    for text in texts[:3]:
+        assert "hint: name one in" in text
+    assert "gdn_encode" in texts[6]
+    assert "hint:" in texts[6]
+    assert "hint:" in texts[7]
+    assert budget.structured_content["calls"] == {"limit": 3, "used": 0, "left": 3}
+
+
+def test_budget_of_calls_is_hard(scratch_root: Root, drafts: Path) -> None:
+    """Once its calls are used up nothing is measured any more; looking stays free."""
+
+    async def steps(session: Any) -> Any:
+        first = await session.call_tool("build", {"solution": "right", "target": "cpu"})
+        second = await session.call_tool("check", {"solution": "right", **ONE})
+        return first, second, await session.call_tool("definitions", {})
+
+    first, second, free = talk(scratch_root, drafts, steps, "--budget-calls", "1")
+    assert not first.is_error
+    assert second.is_error
+    assert "all 1 calls are used up" in text_of(second)
+    assert "gdn_decode" in text_of(free)
+
+
+def test_budget_of_device_seconds_ends_a_call(scratch_root: Root, drafts: Path) -> None:
+    """A measurement that outlasts the device seconds is ended, and none of it is left running."""
+
+    async def steps(session: Any) -> Any:
+        first = await session.call_tool("check", {"solution": "right", **ONE})
+        left = _commands(drafts)
+        second = await session.call_tool("bench", {"solution": "right", **ONE})
+        return first, left, second
+
+    first, left, second = talk(scratch_root, drafts, steps, "--budget-device-s", "0.5")
+    assert first.is_error
+    assert "was ended" in text_of(first)
+    assert left == []
+    assert second.is_error
+    assert "bench refused" in text_of(second)
+
+
+def test_nothing_outlives_a_server_that_is_killed(scratch_root: Root, drafts: Path) -> None:
+    """A server that is killed takes the command that it was running along."""
+    found: list[psutil.Process] = []
+
+    async def kill(here: psutil.Process) -> None:
+        while not (running := _commands(drafts)):
+            await anyio.sleep(0.05)
+        found.extend(running)
+        [server] = [each for each in here.children() if "mcp" in each.cmdline()]
+        server.kill()
+
+    async def steps(session: Any) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(kill, psutil.Process())
+            with pytest.raises(mcp.MCPError, match=r"[Cc]losed"):
+                await session.call_tool("check", {"solution": "right", **ONE})
+
+    talk(scratch_root, drafts, steps)
+    _, alive = psutil.wait_procs(found, timeout=10)
+    assert found
+    assert alive == []
+
+
+def test_a_refused_call_is_not_counted() -> None:
+    """Only admitted calls use the budget up."""
+    budget = Budget(calls=2, device_s=1.0)
+    assert budget.admit("check", measures=True) == 1.0
+    budget.charge(2.0)
+    with pytest.raises(UsageError, match="device seconds"):
+        budget.admit("bench", measures=True)
+    assert budget.admit("build", measures=False) is None
+    with pytest.raises(UsageError, match="all 2 calls"):
+        budget.admit("build", measures=False)
+    assert budget.document()["device_s"] == {"limit": 1.0, "used": 2.0, "left": 0}
+
+
+def test_places_are_only_those_given(tmp_path: Path) -> None:
+    """A name leads nowhere else, by dots, links, or a folder whose name begins alike."""
+    own, other = tmp_path / "own", tmp_path / "own-not"
+    (own / "a").mkdir(parents=True)
+    other.mkdir()
+    (own / "link").symlink_to(other)
+    (own / "ring").symlink_to(own / "ring")
+    places = Places([own])
+    assert places.find("a") == own / "a"
+    assert places.find(str(own / "a")) == own / "a"
+    for name in ("../own-not", "link", "ring", str(other), "a/../../own-not", "a\0b", "x" * 5000):
+        with pytest.raises(NotFoundError, match="no file"):
+            places.find(name)
+
+
+def test_secrets_are_withheld_wherever_they_stand() -> None:
+    """Expected values and seeds go, also out of sentences; shapes and what is not finite stay."""
+    wrong = {"output": "o", "index": [1], "expected": 0.5, "actual": 0.505}
+    shown = public(
+        {
+            "seed": 7,
+            "environment": {"epoch": "e", "boot_id": "b", "rules": {"options": {"seed": 1}}},
+            "reasons": [{"detail": "first at [1]: expected 0.5, got 0.505"}],
+            "outputs": [{"first_wrong": wrong}, {"first_wrong": {**wrong, "actual": "nan"}}],
+            "other": "first at [1]: expected 0.5, got nan; shape (2,), expected (3,), got (2,)",
+        }
+    )
+    assert "0.5" not in str(shown)
+    assert "7" not in str(shown)
+    assert shown["environment"]["epoch"] == "e"
+    assert "boot_id" not in shown["environment"]
+    assert shown["outputs"][0]["first_wrong"]["actual"] is None
+    assert shown["outputs"][1]["first_wrong"]["actual"] == "nan"
+    assert shown["other"] == "first at [1]: got nan; shape (2,), expected (3,), got (2,)"
