@@ -12,10 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
-from kopt_controller.toolserver.budget import Budget
+from kopt_controller.budget import BudgetExhaustedError
+from kopt_controller.toolserver.allowance import Allowance
 from kopt_controller.toolserver.places import Places
 from kopt_controller.toolserver.public import public
-from kopt_harness.errors import NotFoundError, UsageError
+from kopt_harness.errors import NotFoundError
 from kopt_harness.root import Root
 
 mcp = pytest.importorskip("mcp")
@@ -192,7 +193,7 @@ def test_budget_of_calls_is_hard(scratch_root: Root, drafts: Path) -> None:
     first, second, free = talk(scratch_root, drafts, steps, "--budget-calls", "1")
     assert not first.is_error
     assert second.is_error
-    assert "all 1 calls are used up" in text_of(second)
+    assert "all 1 calls are used" in text_of(second)
     assert "gdn_decode" in text_of(free)
 
 
@@ -210,7 +211,7 @@ def test_budget_of_device_seconds_ends_a_call(scratch_root: Root, drafts: Path) 
     assert "was ended" in text_of(first)
     assert left == []
     assert second.is_error
-    assert "bench refused" in text_of(second)
+    assert "no 'bench'" in text_of(second)
 
 
 def test_nothing_outlives_a_server_that_is_killed(scratch_root: Root, drafts: Path) -> None:
@@ -236,17 +237,17 @@ def test_nothing_outlives_a_server_that_is_killed(scratch_root: Root, drafts: Pa
     assert alive == []
 
 
-def test_a_refused_call_is_not_counted() -> None:
-    """Only admitted calls use the budget up."""
-    budget = Budget(calls=2, device_s=1.0)
-    assert budget.admit("check", measures=True) == 1.0
-    budget.charge(2.0)
-    with pytest.raises(UsageError, match="device seconds"):
-        budget.admit("bench", measures=True)
-    assert budget.admit("build", measures=False) is None
-    with pytest.raises(UsageError, match="all 2 calls"):
-        budget.admit("build", measures=False)
-    assert budget.document()["device_s"] == {"limit": 1.0, "used": 2.0, "left": 0}
+def test_a_refused_call_is_not_counted(tmp_path: Path) -> None:
+    """Only admitted calls use a budget up, and a server that is started anew goes on with it."""
+    file = tmp_path / "uses"
+    with Allowance(file, calls=2).charged("check") as left_s:
+        assert left_s is None
+    with Allowance(file, calls=2, device_s=60.0).charged("bench") as left_s:
+        assert left_s == pytest.approx(60.0, abs=5.0)
+    after = Allowance(file, calls=2)
+    with pytest.raises(BudgetExhaustedError, match="all 2 calls"), after.charged("build"):
+        pytest.fail("it was admitted")
+    assert after.document()["calls"] == {"limit": 2, "used": 2, "left": 0}
 
 
 def test_places_are_only_those_given(tmp_path: Path) -> None:

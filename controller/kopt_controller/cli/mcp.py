@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ def register(app: typer.Typer) -> None:
         rich_help_panel=AGENTS,
         epilog=examples(
             "kopt mcp",
-            "kopt mcp --folder drafts --budget-calls 40 --budget-device-s 900",
+            "kopt mcp --folder drafts --budget-calls 40 --budget-device-s 900 --budget-file uses",
         ),
     )(mcp)
 
@@ -38,7 +39,13 @@ def mcp(
     device_s: Annotated[
         float | None,
         typer.Option(
-            "--budget-device-s", metavar="S", min=0, help="Seconds of measuring; default: any."
+            "--budget-device-s", metavar="S", min=0, help="Seconds of these calls; default: any."
+        ),
+    ] = None,
+    budget_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--budget-file", metavar="FILE", help="Where uses are kept; default: nowhere."
         ),
     ] = None,
 ) -> None:
@@ -46,12 +53,14 @@ def mcp(
 
     It serves one client and ends with it. Clients may name files of --folder and solutions of the
     root; results come without expected values. A limit that is reached ends the call under way.
+    With --budget-file the limits hold for all servers of that file together, also for one that
+    is started anew: keep the file where clients cannot write.
     """
     state = state_of(ctx)
     if not folder.is_dir():
         raise NotFoundError(f"no folder {str(folder)!r}", hint="make it, or give another --folder")
     try:
-        from ..toolserver.budget import Budget
+        from ..toolserver.allowance import Allowance
         from ..toolserver.places import Places
         from ..toolserver.running import Commands
         from ..toolserver.tools import Tools, build_server
@@ -59,9 +68,11 @@ def mcp(
         raise UnavailableError(
             f"the server needs the package mcp: {error}", hint="pip install 'kopt-gpu[mcp]'"
         ) from error
-    commands = Commands(_globals(state), folder, Budget(calls, device_s))
-    tools = Tools(commands, Places([folder, state.root.kernels]))
-    build_server(tools, __version__).run()
+    with tempfile.TemporaryDirectory(prefix="kopt-mcp-") as scratch:
+        uses = Path(scratch, "budget") if budget_file is None else budget_file
+        commands = Commands(_globals(state), folder, Allowance(uses, calls, device_s))
+        tools = Tools(commands, Places([folder, state.root.kernels]))
+        build_server(tools, __version__).run()
 
 
 def _globals(state: AppState) -> list[str]:

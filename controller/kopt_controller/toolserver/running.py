@@ -6,16 +6,16 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 from kopt_harness import proc
-from kopt_harness.errors import InfraError, KoptError, UsageError
+from kopt_harness.errors import InfraError, KoptError
 
-from .budget import Budget
+from ..budget import BudgetExhaustedError
+from .allowance import Allowance
 from .public import public
 
 __all__ = ["Commands"]
@@ -29,15 +29,15 @@ _DONE = frozenset({0, 1})
 class Commands:
     """Runs commands; measurements would disturb each other, so a second one waits."""
 
-    def __init__(self, globals_: Sequence[str], folder: Path, budget: Budget) -> None:
+    def __init__(self, globals_: Sequence[str], folder: Path, allowance: Allowance) -> None:
         """Runs nothing yet.
 
         Args:
             globals_: Global options of every command.
             folder: Where commands run.
-            budget: What is left for all of them together.
+            allowance: What is left for all of them together.
         """
-        self.budget = budget
+        self.allowance = allowance
         self._globals = list(globals_)
         self._folder = folder
         self._turn = anyio.Lock()
@@ -46,21 +46,11 @@ class Commands:
         """The document of a command that costs nothing."""
         return await self._document(arguments, None)
 
-    async def build(self, *arguments: str) -> dict[str, Any]:
-        """The document of a command that counts as a call, and needs no device."""
+    async def spend(self, *arguments: str) -> dict[str, Any]:
+        """The document of a command that counts as a call, and is charged for its time."""
         async with self._turn:
-            self.budget.admit(arguments[0], measures=False)
-            return await self._document(arguments, None)
-
-    async def measure(self, *arguments: str) -> dict[str, Any]:
-        """The document of a command that needs the device, which is charged for its time."""
-        async with self._turn:
-            limit_s = self.budget.admit(arguments[0], measures=True)
-            start = time.monotonic()
-            try:
+            with self.allowance.charged(arguments[0]) as limit_s:
                 return await self._document(arguments, limit_s)
-            finally:
-                self.budget.charge(time.monotonic() - start)
 
     async def _document(self, arguments: Sequence[str], limit_s: float | None) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="kopt-mcp-") as scratch:
@@ -69,9 +59,9 @@ class Commands:
             text = out.read_text(errors="replace")
             said = errors.read_text(errors="replace")[-_MAX_STDERR:].strip()
         if code is None:
-            raise UsageError(
-                f"{arguments[0]} was ended: the device seconds of the budget are used up",
-                hint="hand in the best that was measured",
+            raise BudgetExhaustedError(
+                f"{arguments[0]!r} was ended: all seconds of the device are used",
+                hint="hand in what there is; kopt measures all drafts itself",
             )
         try:
             document = json.loads(text)

@@ -151,7 +151,7 @@ class Tools:
         """Does a solution compile, also for hardware that is not here? Shows the compiler's log."""
         with _told():
             path = str(self._places.find(solution))
-            return await self._commands.build("build", *_options(target=target), "--", path)
+            return await self._commands.spend("build", *_options(target=target), "--", path)
 
     async def diagnose(
         self,
@@ -177,13 +177,13 @@ class Tools:
             return await self._commands.look("workloads", "--", definition)
 
     async def budget(self) -> dict[str, Any]:
-        """What is left of the calls and of the device seconds? Costs nothing."""
-        return self._commands.budget.document()
+        """What is left of the calls, and of the seconds that they take? Costs nothing."""
+        return self._commands.allowance.document()
 
     async def _measure(self, command: str, options: list[str], *names: str) -> dict[str, Any]:
         with _told():
             paths = [str(self._places.find(name)) for name in names]
-            return await self._commands.measure(command, *options, "--", *paths)
+            return await self._commands.spend(command, *options, "--", *paths)
 
 
 def build_server(tools: Tools, version: str) -> MCPServer[Any]:
