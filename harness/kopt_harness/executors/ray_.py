@@ -10,6 +10,7 @@ with what it had found. Ray itself retries nothing.
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -45,6 +46,7 @@ _CHECK_SHARE = 0.5
 """Of a device, for a task that times nothing."""
 _BATCHES_PER_WORKER = 2
 """So that nobody waits long for the last; each batch starts processes of its own."""
+_ANSWER_S = 10.0
 _STORE_BYTES = 128 << 20
 """Of Ray's memory for objects on this machine alone; messages are small."""
 
@@ -78,8 +80,9 @@ def create(place: Place) -> RayExecutor:
                 **quiet,
             )
         else:
+            _require_answer(place.address)
             ray.init(address=place.address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise UnavailableError(
             f"no Ray cluster at {place.address!r}: {str(error).strip().splitlines()[0]}",
             hint="start one with ray start --head, or leave --address out",
@@ -92,6 +95,17 @@ def create(place: Place) -> RayExecutor:
             hint=f"give a node that has it: ray start --resources '{{\"{resource}\": 1}}'",
         )
     return executor
+
+
+def _require_answer(address: str) -> None:
+    """Fails at once where nothing listens; Ray would wait for minutes.
+
+    Raises:
+        OSError: Nobody answers at ``host:port``.
+    """
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
 
 
 class _Piece(NamedTuple):
