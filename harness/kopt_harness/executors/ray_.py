@@ -10,12 +10,14 @@ with what it had found. Ray itself retries nothing.
 
 from __future__ import annotations
 
+import importlib
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import ExitStack, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -59,7 +61,7 @@ def create(place: Place) -> RayExecutor:
             the target.
     """
     try:
-        import ray  # noqa: PLC0415  # an extra, and slow to load
+        ray: Any = importlib.import_module("ray")  # an extra, and slow to load
     except ImportError as error:
         raise UnavailableError(
             f"the executor ray needs the package ray: {error}", hint="pip install 'kopt-gpu[ray]'"
@@ -67,34 +69,47 @@ def create(place: Place) -> RayExecutor:
     target = get_target(place.target)
     setting = Setting(place.catalog, target, place.options)
     resource = f"kopt_{target.name}"
+    held = ExitStack()
+    # Ray's threads print what happens to nodes; standard output belongs to the result.
+    held.enter_context(redirect_stdout(sys.stderr))
+    try:
+        setting = _connect(ray, place, setting, resource)
+        held.callback(ray.shutdown)
+        if not ray.cluster_resources().get(resource):
+            raise UnavailableError(
+                f"no node of the cluster offers {resource!r}",
+                hint=f"give a node that has it: ray start --resources '{{\"{resource}\": 1}}'",
+            )
+    except BaseException:
+        held.close()
+        raise
+    return RayExecutor(setting, ray, resource, held)
+
+
+def _connect(ray: Any, place: Place, setting: Setting, resource: str) -> Setting:
+    """Joins the cluster, or starts one on this machine, which must then have the target."""
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
-        if place.address is None:
-            setting = Setting.here(place.catalog, place.target, place.options)
-            ray.init(
-                address="local",
-                num_cpus=place.options.workers,
-                resources={resource: len(target.each())},
-                object_store_memory=_STORE_BYTES,
-                include_dashboard=False,
-                **quiet,
-            )
-        else:
+        if place.address is not None:
             _require_answer(place.address)
             ray.init(address=place.address, **quiet)
+            return setting
+        setting = Setting.here(place.catalog, place.target, place.options)
+        ray.init(
+            address="local",
+            num_cpus=place.options.workers,
+            resources={resource: len(setting.target.each())},
+            object_store_memory=_STORE_BYTES,
+            include_dashboard=False,
+            **quiet,
+        )
     except (OSError, RuntimeError, ValueError) as error:
+        where = "this machine" if place.address is None else repr(place.address)
         raise UnavailableError(
-            f"no Ray cluster at {place.address!r}: {str(error).strip().splitlines()[0]}",
+            f"no Ray cluster at {where}: {_first_line(error)}",
             hint="start one with ray start --head, or leave --address out",
         ) from error
-    executor = RayExecutor(setting, ray, resource)
-    if not executor.offers():
-        executor.close()
-        raise UnavailableError(
-            f"no node of the cluster offers {resource!r}",
-            hint=f"give a node that has it: ray start --resources '{{\"{resource}\": 1}}'",
-        )
-    return executor
+    return setting
 
 
 def _require_answer(address: str) -> None:
@@ -130,8 +145,9 @@ class _Order:
 class RayExecutor:
     """Use ``close`` at the end: it leaves the cluster, and ends one that was started for it."""
 
-    def __init__(self, setting: Setting, ray: Any, resource: str) -> None:
+    def __init__(self, setting: Setting, ray: Any, resource: str, held: ExitStack) -> None:
         self.setting = setting
+        self._held = held
         self._ray = ray
         self._resource = resource
         self._task = ray.remote(max_retries=0, num_returns="streaming")(work_on)
@@ -139,13 +155,9 @@ class RayExecutor:
         self._stop = threading.Event()
         self._running: set[Any] = set()
 
-    def offers(self) -> bool:
-        """Whether any node has a device of the target."""
-        return bool(self._ray.cluster_resources().get(self._resource))
-
     def close(self) -> None:
         """Leaves the cluster."""
-        self._ray.shutdown()
+        self._held.close()
 
     def sweep(
         self, works: Sequence[Work], ledger: Kept, *, watch: Watch, checked: Checked, swept: Swept
@@ -250,7 +262,7 @@ class RayExecutor:
                     hint="see the node's log",
                 ) from error
             raise TransientError(
-                f"a worker of the cluster was lost: {str(error).strip().splitlines()[0]}",
+                f"a worker of the cluster was lost: {_first_line(error)}",
                 hint="try again; ray status shows the nodes",
             ) from error
         finally:
@@ -315,6 +327,10 @@ class _Desk:
                 self.watch.done(row.verdict)
                 self._checked(work.candidate, workload, row)
         return None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _deaths(result: SweepResult) -> int:
