@@ -152,6 +152,8 @@ def cluster() -> Iterator[Running]:
             process.wait(timeout=GONE_S)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait()
+        process.stdout.close()
         for each in psutil.wait_procs(family, timeout=GONE_S)[1]:
             each.kill()
 

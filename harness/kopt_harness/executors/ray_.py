@@ -150,7 +150,9 @@ class RayExecutor:
         self._held = held
         self._ray = ray
         self._resource = resource
-        self._task = ray.remote(max_retries=0, num_returns="streaming")(work_on)
+        # Ray gives a task its GPU by the environment, which a process looks at once.
+        once = {"max_calls": 1} if setting.target.kind == "cuda" else {}
+        self._task = ray.remote(max_retries=0, num_returns="streaming", **once)(work_on)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._running: set[Any] = set()
