@@ -214,6 +214,27 @@ def test_budget_of_device_seconds_ends_a_call(scratch_root: Root, drafts: Path) 
     assert "no 'bench'" in text_of(second)
 
 
+def test_a_call_that_is_cancelled_ends(scratch_root: Root, drafts: Path) -> None:
+    """A client that waits no longer leaves no measurement behind; the server goes on."""
+
+    async def steps(session: Any) -> Any:
+        with anyio.move_on_after(30) as waiting:
+            async with anyio.create_task_group() as group:
+                group.start_soon(
+                    session.call_tool, "check", {"solution": "right", **ONE, "trials": 1000}
+                )
+                while not _commands(drafts):
+                    await anyio.sleep(0.05)
+                waiting.cancel()
+        with anyio.fail_after(20):
+            while _commands(drafts):
+                await anyio.sleep(0.05)
+        return await session.call_tool("budget", {})
+
+    budget = talk(scratch_root, drafts, steps)
+    assert budget.structured_content["calls"]["used"] == 1
+
+
 def test_nothing_outlives_a_server_that_is_killed(scratch_root: Root, drafts: Path) -> None:
     """A server that is killed takes the command that it was running along."""
     found: list[psutil.Process] = []
