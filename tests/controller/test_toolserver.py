@@ -152,6 +152,50 @@ def test_right_and_wrong_solutions_are_told_apart(scratch_root: Root, drafts: Pa
     assert "nothing" in built.structured_content["log"]
 
 
+def test_looking_is_free(scratch_root: Root, drafts: Path, checkout: Path) -> None:
+    """Definitions, workloads and somebody else's profile cost nothing, also with no call left."""
+    shutil.copy(checkout / "tests" / "harness" / "data" / "ncu_report.txt", drafts)
+
+    async def steps(session: Any) -> Any:
+        sizes = await session.call_tool("workloads", {"definition": "gdn_decode"})
+        found = await session.call_tool("diagnose", {"report": "ncu_report.txt"})
+        return sizes, found
+
+    sizes, found = talk(scratch_root, drafts, steps, "--budget-calls", "0")
+    assert len(sizes.structured_content["workloads"]) == 54
+    assert found.structured_content["format"] == "ncu-csv"
+    assert found.structured_content["signature"]["bottleneck"]
+
+
+@pytest.mark.slow
+def test_measuring_tools_answer_with_numbers(
+    scratch_root: Root, drafts: Path, checkout: Path
+) -> None:
+    """Times, a paired comparison with what ships, and a profile, each charged."""
+    other = str((checkout / GOOD).with_name("torch-vectorized"))
+
+    async def steps(session: Any) -> Any:
+        bench = await session.call_tool("bench", {"solution": "right", **ONE, "calls": 3})
+        gate = await session.call_tool("gate", {"solution": "right", **ONE})
+        pair = await session.call_tool("compare", {"a": other, "b": "right", **ONE})
+        profile = await session.call_tool(
+            "profile", {"solution": other, **ONE, "profiler": "torch"}
+        )
+        return bench, gate, pair, profile, await session.call_tool("budget", {})
+
+    bench, gate, pair, profile, budget = (
+        each.structured_content for each in talk(scratch_root, drafts, steps)
+    )
+    assert bench["workloads"][0]["median_us"] > 0
+    assert "samples_ns" not in bench["workloads"][0]
+    assert gate["gate"]["code"] in ("faster", "same", "ambiguous", "slower")
+    assert pair["decision"] in ("faster", "slower", "same", "ambiguous")
+    assert pair["b"]["name"] == "cpp-recurrent"
+    assert profile["profiles"][0]["kernels"]
+    assert budget["calls"]["used"] == 4
+    assert budget["device_s"]["used"] > 4
+
+
 def test_bad_arguments_are_errors_with_a_hint(scratch_root: Root, drafts: Path) -> None:
     """What cannot be done is an error of the tool that says what to do, and costs no call."""
     (drafts / "away").symlink_to("/etc")
