@@ -146,7 +146,7 @@ def test_right_and_wrong_solutions_are_told_apart(scratch_root: Root, drafts: Pa
     ]
     assert set(first) == {"output", "index", "actual"}
     assert first["actual"] is None
-    assert "values withheld" in found["reasons"][0]["detail"]
+    assert "values (withheld)" in found["reasons"][0]["detail"]
     assert "expected" not in text_of(wrong)
     assert built.structured_content["ok"] is False
     assert "nothing" in built.structured_content["log"]
@@ -331,15 +331,13 @@ def test_places_are_only_those_given(tmp_path: Path) -> None:
 
 
 def test_secrets_are_withheld_wherever_they_stand() -> None:
-    """Expected values and seeds go, also out of sentences; shapes and what is not finite stay."""
+    """Expected values and seeds go; shapes, indices and what is not finite stay."""
     wrong = {"output": "o", "index": [1], "expected": 0.5, "actual": 0.505}
     shown = public(
         {
             "seed": 7,
             "environment": {"epoch": "e", "boot_id": "b", "rules": {"options": {"seed": 1}}},
-            "reasons": [{"detail": "first at [1]: expected 0.5, got 0.505"}],
             "outputs": [{"first_wrong": wrong}, {"first_wrong": {**wrong, "actual": "nan"}}],
-            "other": "first at [1]: expected 0.5, got nan; shape (2,), expected (3,), got (2,)",
         }
     )
     assert "0.5" not in str(shown)
@@ -348,4 +346,38 @@ def test_secrets_are_withheld_wherever_they_stand() -> None:
     assert "boot_id" not in shown["environment"]
     assert shown["outputs"][0]["first_wrong"]["actual"] is None
     assert shown["outputs"][1]["first_wrong"]["actual"] == "nan"
-    assert shown["other"] == "first at [1]: got nan; shape (2,), expected (3,), got (2,)"
+
+
+@pytest.mark.parametrize(
+    ("code", "detail", "shown"),
+    [
+        (
+            "wrong-answer",
+            "2 of 8 elements of 'o' are outside; first at [0, 3]: expected 0.5, got 0.505",
+            "2 of 8 elements of 'o' are outside; first at [0, 3]: values (withheld)",
+        ),
+        (
+            "non-finite-output",
+            "first at [0, 3]: expected -1.5e-3, got nan",
+            "first at [0, 3]: got nan",
+        ),
+        (
+            "wrong-scores",
+            "row 2: the score of rank 5 is 6.25, the reference's is 1e-05; 1 of 9 ranks are wrong",
+            "row 2: the score of rank 5 is (withheld), the reference's is (withheld); "
+            "1 of 9 ranks are wrong",
+        ),
+        (
+            "wrong-padding",
+            "element [1, 7] is 12, expected 31",
+            "element [1, 7] is 12, values (withheld)",
+        ),
+        ("wrong-of-its-own", "it is -0.25 there", "it is (withheld) there"),
+        ("wrong-shape", "shape (2,), expected (3,)", "shape (2,), expected (3,)"),
+        ("process-ended", "ended by signal 9 after 1.5 s", "ended by signal 9 after 1.5 s"),
+    ],
+)
+def test_sentences_of_comparators_tell_no_values(code: str, detail: str, shown: str) -> None:
+    """However a definition phrases them; sentences that compare nothing stay as they are."""
+    document = {"reasons": [{"code": code, "detail": detail}]}
+    assert public(document)["reasons"][0]["detail"] == shown
