@@ -283,6 +283,10 @@ def test_a_piece_needs_nothing_but_what_is_sent(
     assert result.evaluation.verdict == Verdict.PASS
     again = list(work_on({**piece, "known": records}))
     assert [each["kind"] for each in again] == ["checked", "result"]
+    elsewhere = {f"elsewhere/{key.partition('/')[2]}": each for key, each in records.items()}
+    anew = list(work_on({**piece, "known": elsewhere}))
+    made = {each["key"] for each in anew if each["kind"] == "record"}
+    assert made == set(records), "what another machine has measured stands for nothing here"
     other = list(work_on({**piece, "version": "0.0.0"}))
     assert [each["type"] for each in other] == ["UnavailableError"]
 
