@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -264,9 +265,15 @@ def test_times_of_two_machines_are_never_one_result(
 
 
 def test_a_piece_needs_nothing_but_what_is_sent(
-    catalog: Catalog, gdn_decode: Definition, make_solution: MakeSolution, honest: str
+    catalog: Catalog,
+    gdn_decode: Definition,
+    make_solution: MakeSolution,
+    honest: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A node judges from the data alone, sends records as they come, and takes known ones."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     workloads = catalog.workloads(gdn_decode)[:1]
     work = Work(make_solution(honest), None, workloads)
     options = MeasureOptions(trials=1, pool=1, sweep_stress_sets=0)
