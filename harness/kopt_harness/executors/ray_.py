@@ -59,6 +59,7 @@ def create(place: Place) -> RayExecutor:
     Raises:
         UnavailableError: Ray is not installed, there is no such cluster, or no node of it has
             the target.
+        InfraError: Ray could not start on this machine.
     """
     try:
         ray: Any = importlib.import_module("ray")  # an extra, and slow to load
@@ -72,16 +73,21 @@ def create(place: Place) -> RayExecutor:
     held = ExitStack()
     # Ray's threads print what happens to nodes; standard output belongs to the result.
     held.enter_context(redirect_stdout(sys.stderr))
+    held.callback(ray.shutdown)
     try:
         setting = _connect(ray, place, setting, resource)
-        held.callback(ray.shutdown)
         if not ray.cluster_resources().get(resource):
             raise UnavailableError(
                 f"no node of the cluster offers {resource!r}",
                 hint=f"give a node that has it: ray start --resources '{{\"{resource}\": 1}}'",
             )
-    except BaseException:
+    except BaseException as error:
         held.close()
+        if type(error) is Exception:  # all that Ray raises where its processes do not start
+            raise InfraError(
+                f"Ray did not start: {_first_line(error)}",
+                hint="try again when the machine is less busy",
+            ) from error
         raise
     return RayExecutor(setting, ray, resource, held)
 
