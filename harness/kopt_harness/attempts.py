@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from .errors import TransientError
-from .ledger import Ledger, ScopedLedger
+from .ledger import Kept, Ledger, ScopedLedger
 
 __all__ = ["TRIES", "Attempts", "trying_again"]
 
@@ -22,6 +22,8 @@ TRIES = 3
 """Of one unit of work, the first included."""
 _PAUSE_S = 0.5
 _MAX_PAUSE_S = 8.0
+_AGAIN = "/again-"
+"""Between the key of a unit and the number of a later attempt."""
 _T = TypeVar("_T")
 
 
@@ -57,7 +59,7 @@ def trying_again(
 class Attempts:
     """A ledger whose ``infra`` results may be made again; the last attempt at a unit counts."""
 
-    def __init__(self, inner: Ledger, *, again: bool) -> None:
+    def __init__(self, inner: Kept, *, again: bool) -> None:
         """Looks through to another ledger.
 
         Args:
@@ -87,6 +89,11 @@ class Attempts:
         """A view with ``prefix/`` before every key."""
         return ScopedLedger(self, prefix)
 
+    def completed(self) -> tuple[str, ...]:
+        """Keys of all units that ``get`` has a value of."""
+        keys = (key for key in self._inner.completed() if _AGAIN not in key)
+        return tuple(key for key in keys if self.get(key) is not None)
+
     def _last(self, key: str) -> tuple[dict[str, Any] | None, int]:
         value, number = self._inner.get(key), 0
         while value is not None and _is_infra(value):
@@ -98,7 +105,7 @@ class Attempts:
 
 
 def _again(key: str, number: int) -> str:
-    return f"{key}/again-{number}"
+    return f"{key}{_AGAIN}{number}"
 
 
 def _is_infra(value: dict[str, Any] | None) -> bool:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["DictLedger", "Ledger", "ScopedLedger", "dumps", "recorded"]
+__all__ = ["DictLedger", "Kept", "Ledger", "ScopedLedger", "dumps", "recorded"]
 
 
 class Ledger(Protocol):
@@ -36,6 +36,14 @@ class Ledger(Protocol):
 
     def scoped(self, prefix: str) -> Ledger:
         """A view of this ledger in which every key starts with ``prefix/``."""
+        ...
+
+
+class Kept(Ledger, Protocol):
+    """A ledger that can say what it has."""
+
+    def completed(self) -> tuple[str, ...]:
+        """Keys of all completed units."""
         ...
 
 

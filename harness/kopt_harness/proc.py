@@ -308,9 +308,10 @@ def start(
     env: Mapping[str, str],
     pass_fds: Sequence[int],
     log: Path,
+    errors: Path | None = None,
     status_fd: int | None = None,
 ) -> Worker:
-    """Start a program that is spoken to over inherited descriptors.
+    """Start a program that is spoken to over inherited descriptors, or waited for.
 
     Args:
         argv: Program and arguments.
@@ -318,15 +319,16 @@ def start(
         env: Its whole environment.
         pass_fds: Descriptors that it inherits, besides the three standard ones.
         log: File that its standard output and error are appended to.
+        errors: File that standard error is appended to instead.
         status_fd: The orchestrator's end of a sandbox's status pipe, if the program enters one;
             the worker closes it.
     """
-    with log.open("ab") as sink:
+    with log.open("ab") as sink, (errors or log).open("ab") as error_sink:
         process = _Program(
             tuple(str(part) for part in argv),
             stdin=subprocess.DEVNULL,
             stdout=sink,
-            stderr=subprocess.STDOUT,
+            stderr=error_sink,
             cwd=cwd,
             env=dict(env),
             pass_fds=tuple(pass_fds),

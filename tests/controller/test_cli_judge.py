@@ -421,7 +421,7 @@ def test_solutions_of_two_definitions_are_not_compared(cli: Cli) -> None:
     [
         (("--resume", "--out-dir", "results"), "results"),
         (("--resume",), "journal"),
-        (("--executor", "ray"), "ray"),
+        (("--address", "host:6379"), "host:6379"),
         (("--executor", "carrier-pigeon"), "carrier-pigeon"),
         (("--workers", "0"), "--workers"),
         (("--definition", "nothing"), "nothing"),

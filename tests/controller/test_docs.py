@@ -32,6 +32,7 @@ DOCUMENTS = (
     "docs/policies.md",
     "docs/reliability.md",
     "docs/replay.md",
+    "docs/tools.md",
     "docs/verdicts.md",
     "kernels/README.md",
 )
@@ -77,7 +78,7 @@ def test_commands_in_documents_exist_with_their_flags(line: CommandLine) -> None
     """A reader can type what a document shows."""
     known = {"--help", "-h", *(option for p in GROUP.params for option in p.opts)}
     command, plain = GROUP, [word for word in line.words[1:] if not word.startswith("-")]
-    for word in plain[: 2 if plain[:1] == ["export"] else 1]:
+    for word in plain[: 2 if plain[:1] in (["export"], ["skills"]) else 1]:
         if word.isupper() or word in configuration_values(line):
             continue
         assert word in command.commands, f"{line.document}: no command {word!r}"

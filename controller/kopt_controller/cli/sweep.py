@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from kopt_harness.attempts import Attempts
-from kopt_harness.errors import NotFoundError, UnavailableError, UsageError
+from kopt_harness.errors import NotFoundError, UsageError
 
 from ..kinds import SWEEP
 from ._common import (
@@ -26,20 +25,21 @@ from ._common import (
     live_lines,
     load_solution,
     note,
+    pick_target,
     pick_workloads,
     state_of,
 )
-from ._judging import exit_code, measure_options, open_setting, print_evaluation
+from ._judging import exit_code, measure_options, print_evaluation
 from .compare import print_comparison
 
 if TYPE_CHECKING:
     from kopt_harness.archive import Run
     from kopt_harness.detailed import DetailedResults
+    from kopt_harness.executors import Executor, Work
     from kopt_harness.journal import Journal
-    from kopt_harness.ledger import Ledger
+    from kopt_harness.ledger import Kept
     from kopt_harness.schema import Definition, Solution, SweepResult, Workload, WorkloadResult
     from kopt_harness.setting import Setting
-    from kopt_harness.sweeps import Request
     from rich.console import Console
 
 RESULT_FILE = "result.json"
@@ -54,6 +54,7 @@ def register(app: typer.Typer) -> None:
             "kopt sweep my-solution --workers 2",
             "kopt sweep --correctness-only --target h200",
             "kopt sweep my-solution --out-dir results --resume",
+            "kopt sweep my-solution --executor ray --address auto --workers 8",
         ),
     )(sweep)
 
@@ -71,8 +72,12 @@ def sweep(
         str | None, typer.Option("--definition", metavar="D", help="Only this one's incumbent.")
     ] = None,
     executor: Annotated[
-        str, typer.Option("--executor", help="local, the only one here.")
+        str, typer.Option("--executor", metavar="E", help="local, or ray for several machines.")
     ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option("--address", metavar="A", help="Of a Ray cluster; default: this machine."),
+    ] = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out-dir", metavar="D", help="Where the journal is kept.")
     ] = None,
@@ -101,35 +106,22 @@ def sweep(
     A fault of the machine that is known to pass is tried again by itself, a few times; a verdict
     on a solution never is.
     """
-    from kopt_harness.baselines import find_baselines
+    from kopt_harness.executors import Place, create_executor
     from kopt_harness.files import write_output
-    from kopt_harness.journal import Journal
     from kopt_harness.schema import Verdict
 
-    from ..campaign import interruptible
-
     state = state_of(ctx)
-    if executor != "local":
-        raise UnavailableError(f"the executor {executor!r} is not here", hint="use local")
     if baseline and correctness_only:
         raise UsageError("--correctness-only times nothing, --baseline does", hint="drop one")
     names = [] if correctness_only else baseline
     options = measure_options(state, trials=trials, seed=seed, workers=workers, baselines=names)
-    setting = open_setting(state, target, options)
-    if not fresh_inputs:
-        setting = dataclasses.replace(setting, shelf=state.root.local / "judge")
-    chosen = _solutions(state, setting, solution, definition)
-    for resolved, _ in chosen:
-        find_baselines(setting, resolved)  # before anything is measured: a sweep may take hours
-    picked = [pick_workloads(state, resolved, workload, default="all") for resolved, _ in chosen]
-    run = _open_run(state, setting, chosen, picked, out_dir, go_on=resume or retry, resume=resume)
-    again = f"kopt sweep with the same arguments, --out-dir {run.folder} and --resume"
-    with Journal(run.journal_path) as journal, interruptible("the sweep", again):
-        _say_kept_aside(state, journal)
-        (run.folder / RESULT_FILE).unlink(missing_ok=True)  # of a sweep that goes on
-        results = _Sweep(state, setting, run.folder, Attempts(journal, again=retry)).run(
-            chosen, picked, timed=not correctness_only
-        )
+    shelf = None if fresh_inputs else state.root.local / "judge"
+    place = Place(state.catalog, pick_target(target).name, options, shelf, address)
+    with closing(create_executor(executor, place)) as runner:
+        runs = _Runs(out_dir, retry=retry, resume=resume)
+        chosen = _solutions(state, runner.setting, solution, definition)
+        picked = [pick_workloads(state, each, workload, default="all") for each, _ in chosen]
+        run, results = _perform(state, runner, chosen, picked, runs, timed=not correctness_only)
     note(state, f"journal: {run.journal_path}")
     documents = [sweep_document(result) for result in results]
     whole = documents[0] if solution and len(solution) == 1 else {"sweeps": documents}
@@ -138,25 +130,47 @@ def sweep(
     raise typer.Exit(exit_code(Verdict.combine(r.evaluation.verdict for r in results)))
 
 
-def _scope(setting: Setting) -> str:
-    """Beginning of the keys of results that may stand beside each other."""
-    options = setting.options
-    same = [
-        setting.environment["epoch"],
-        setting.timer,
-        options.cache,
-        setting.calls_per_slot,
-        options.seed,
-    ]
-    return hashlib.sha256(json.dumps(same).encode()).hexdigest()[:12]
+class _Runs(NamedTuple):
+    """Which folder a sweep writes to, and whether one goes on there."""
+
+    out_dir: Path | None
+    retry: bool
+    resume: bool
+
+
+def _perform(
+    state: AppState,
+    runner: Executor,
+    chosen: Sequence[tuple[Definition, Solution]],
+    picked: Sequence[list[Workload]],
+    runs: _Runs,
+    *,
+    timed: bool,
+) -> tuple[Run, list[SweepResult]]:
+    """Sweeps with a journal, which is continued where one is there."""
+    from kopt_harness.baselines import find_baselines
+    from kopt_harness.journal import Journal
+
+    from ..campaign import interruptible
+
+    for resolved, _ in chosen:
+        # Before anything is measured: a sweep may take hours.
+        find_baselines(runner.setting, resolved)
+    run = _open_run(state, runner.setting, chosen, picked, runs)
+    again = f"kopt sweep with the same arguments, --out-dir {run.folder} and --resume"
+    with Journal(run.journal_path) as journal, interruptible("the sweep", again):
+        _say_kept_aside(state, journal)
+        (run.folder / RESULT_FILE).unlink(missing_ok=True)  # of a sweep that goes on
+        ledger = Attempts(journal, again=runs.retry)
+        return run, _Sweep(state, runner, run.folder, ledger).run(chosen, picked, timed=timed)
 
 
 class _Sweep:
     """Solutions over their workloads, shown and written down while it goes on."""
 
-    def __init__(self, state: AppState, setting: Setting, folder: Path, ledger: Ledger) -> None:
+    def __init__(self, state: AppState, runner: Executor, folder: Path, ledger: Kept) -> None:
         self._state = state
-        self._setting = setting
+        self._runner = runner
         self._folder = folder
         self._ledger = ledger
 
@@ -168,51 +182,45 @@ class _Sweep:
         timed: bool,
     ) -> list[SweepResult]:
         """Sweeps; after a failure of the machine what is complete is not measured again."""
-        from kopt_harness.sweeps import Request, devices_for, sweep_all
+        from kopt_harness.executors import Work
         from kopt_harness.watch import PROGRESS_FILE, Watch, progress_lines
 
-        target = self._setting.target.name
-        settings = devices_for(self._setting, len(chosen))
-        requests = [
-            Request(
-                setting,
-                candidate,
-                self._state.catalog.incumbent(definition, target) if timed else None,
-                workloads,
-                self._ledger.scoped(_scope(setting)),
-            )
-            for setting, (definition, candidate), workloads in zip(
-                settings, chosen, picked, strict=True
-            )
+        target = self._runner.setting.target.name
+        incumbent = self._state.catalog.incumbent
+        works = [
+            Work(candidate, incumbent(definition, target) if timed else None, workloads)
+            for (definition, candidate), workloads in zip(chosen, picked, strict=True)
         ]
-        files = self._files(requests)
+        files = self._files(works)
         watch = Watch(sum(map(len, picked)), self._folder / PROGRESS_FILE)
 
         def checked(candidate: Solution, workload: Workload, result: WorkloadResult) -> None:
             files[candidate.sha256].add(candidate, workload, result)
 
-        def swept(request: Request, result: SweepResult) -> None:
+        def swept(work: Work, result: SweepResult) -> None:
             from kopt_harness.baselines import reference_latency
 
             latency = {
                 each.uuid: reference_latency(result, each.uuid)["reference_latency_ms"]
-                for each in request.workloads
+                for each in work.workloads
             }
-            file = files[request.candidate.sha256]
-            file.conclude(result.evaluation, request.workloads, latency)
+            file = files[work.candidate.sha256]
+            file.conclude(result.evaluation, work.workloads, latency)
 
         with live_lines(self._state, lambda: progress_lines(watch.document())):
             try:
-                return sweep_all(requests, watch=watch, checked=checked, swept=swept)
+                return self._runner.sweep(
+                    works, self._ledger, watch=watch, checked=checked, swept=swept
+                )
             finally:
                 watch.end()
 
-    def _files(self, requests: Sequence[Request]) -> dict[str, DetailedResults]:
+    def _files(self, works: Sequence[Work]) -> dict[str, DetailedResults]:
         """One file for all; one for each solution where two are of the same definition."""
         from kopt_harness.detailed import FILE_NAME, DetailedResults
 
-        counts = {each.candidate.sha256: len(each.workloads) for each in requests}
-        if len({each.candidate.definition for each in requests}) == len(requests):
+        counts = {each.candidate.sha256: len(each.workloads) for each in works}
+        if len({each.candidate.definition for each in works}) == len(works):
             file = DetailedResults(self._folder / FILE_NAME, sum(counts.values()))
             return dict.fromkeys(counts, file)
         return {
@@ -220,7 +228,7 @@ class _Sweep:
                 self._folder / f"{each.candidate.name}-{each.candidate.sha256[:12]}" / FILE_NAME,
                 len(each.workloads),
             )
-            for each in requests
+            for each in works
         }
 
 
@@ -229,17 +237,14 @@ def _open_run(
     setting: Setting,
     chosen: Sequence[tuple[Definition, Solution]],
     picked: Sequence[list[Workload]],
-    out_dir: Path | None,
-    *,
-    go_on: bool,
-    resume: bool,
+    runs: _Runs,
 ) -> Run:
     """The folder of the sweep, which ``kopt status`` finds; a new one, or one that goes on."""
     from kopt_harness.archive import Archive
 
-    if out_dir is not None:
-        _require_fresh(out_dir, go_on=go_on, resume=resume)
-    elif resume:
+    if runs.out_dir is not None:
+        _require_fresh(runs.out_dir, go_on=runs.resume or runs.retry, resume=runs.resume)
+    elif runs.resume:
         hint = "give --out-dir with the folder of a sweep"
         raise UsageError("no journal was named that could be continued", hint=hint)
     definitions = {definition.name: definition.kopt.alias for definition, _ in chosen}
@@ -254,7 +259,7 @@ def _open_run(
         "workers": setting.options.workers,
     }
     label = f"{'-'.join(definitions.values())[:40]}-{setting.target.name}"
-    return Archive(state.root.local).create_sweep(label, manifest, out_dir)
+    return Archive(state.root.local).create_sweep(label, manifest, runs.out_dir)
 
 
 def _say_kept_aside(state: AppState, journal: Journal) -> None:
