@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from .chapters import Sources, run_chapter, subject_chapter
 from .estimates import Estimates, estimates, nearest_place, nearest_rank
+from .foreign import Claim, ForeignRun, ForeignWorkload, foreign_runs
 from .model import (
     Asked,
     BlockSamples,
@@ -41,6 +42,7 @@ __all__ = [
     "CampaignRow",
     "CandidatePoint",
     "Chapter",
+    "Claim",
     "Command",
     "Cost",
     "DecisionView",
@@ -49,6 +51,8 @@ __all__ = [
     "EnvironmentView",
     "Estimates",
     "EvaluationTable",
+    "ForeignRun",
+    "ForeignWorkload",
     "Hardware",
     "Headline",
     "Pair",
@@ -64,6 +68,7 @@ __all__ = [
     "campaign_rows",
     "estimates",
     "evaluation_table",
+    "foreign_runs",
     "list_subjects",
     "nearest_place",
     "nearest_rank",
