@@ -38,7 +38,7 @@ def packed_plotly() -> PackedScript | None:
     # The page sees text, in which a carriage return is not told from a line feed.
     content = content.replace(b"\r\n", b"\n")
     digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
-    packed = base64.b64encode(gzip.compress(content, 6, mtime=0)).decode()
+    packed = base64.b64encode(gzip.compress(content, 5, mtime=0)).decode()
     return PackedScript(packed, f"'sha256-{digest}'")
 
 

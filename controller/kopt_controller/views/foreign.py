@@ -14,9 +14,9 @@ from typing import Any, Literal
 from kopt_harness.catalog import Catalog
 from kopt_harness.foreign import ForeignResult, Knowledge
 from kopt_harness.foreign.runs import Run, make_runs, ratio_of
-from kopt_harness.schema import Model
 
 from .estimates import Estimates, estimates
+from .model import View
 
 __all__ = ["Claim", "ForeignRun", "ForeignWorkload", "foreign_runs"]
 
@@ -25,7 +25,7 @@ SAME = 1e-9
 _QUANTITIES = ("latency_ms", "reference_latency_ms", "speedup_factor")
 
 
-class Claim(Model):
+class Claim(View):
     """One figure that a file states of its own entries."""
 
     name: str
@@ -38,7 +38,7 @@ class Claim(Model):
     agrees: bool
 
 
-class ForeignWorkload(Model):
+class ForeignWorkload(View):
     """One entry."""
 
     uuid: str
@@ -50,7 +50,7 @@ class ForeignWorkload(Model):
     place: str
 
 
-class ForeignRun(Model):
+class ForeignRun(View):
     """One solution of one file over its workloads."""
 
     file: str
