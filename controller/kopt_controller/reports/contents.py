@@ -179,7 +179,7 @@ def _workloads(chapter: Chapter) -> Table:
     columns = (
         Column("#", "count", "index"),
         *(Column(axis, "count", axis) for axis in axes),
-        Column("verdict"),
+        Column("verdict", "state"),
         Column("candidate", "us", "candidate_us", "median of its timed calls"),
         Column("incumbent", "us", "incumbent_us"),
         Column("time / incumbent", "ratio", "time_over_incumbent", "below 1 is faster"),
@@ -202,15 +202,15 @@ def _rounds(chapter: Chapter) -> Table:
     rows = tuple(
         (
             row.order,
+            row.label,
+            (row.ratio, row.ci),
+            (row.best, None),
             row.direction,
             row.regime,
             row.bottleneck,
             f"{row.passed} of {row.candidates}",
             row.refused or None,
-            (row.ratio, row.ci),
-            row.label,
             "yes" if row.applied else "no",
-            (row.best, None),
             row.incumbent.name,
             row.time,
             f"{row.run}/{row.round}",
@@ -219,15 +219,15 @@ def _rounds(chapter: Chapter) -> Table:
     )
     columns = (
         Column("#", "count", "order"),
+        Column("decision", "state"),
+        Column("time / incumbent", "ratio", "time_over_incumbent", "of the sweep"),
+        Column("best so far", "ratio", "best_so_far", "time over that of the first incumbent"),
         Column("direction"),
         Column("regime"),
         Column("limited by"),
         Column("passed"),
         Column("refused", "count", help="not measured: one like it was rejected before"),
-        Column("time / incumbent", "ratio", "time_over_incumbent", "of the sweep"),
-        Column("decision"),
         Column("applied", help="whether the incumbent moved"),
-        Column("best so far", "ratio", "best_so_far", "time over that of the first incumbent"),
         Column("incumbent after"),
         Column("closed", "time"),
         Column("round", "code"),
@@ -241,30 +241,30 @@ def _candidates(chapter: Chapter) -> Table:
         (
             row.order,
             row.name,
-            row.sha256[:SHORT],
-            row.direction,
-            row.technique,
             row.verdict,
             row.outcome,
             (row.ratio, row.ci),
             "promoted" if row.promoted else "swept" if row.swept else "gate",
+            row.direction,
+            row.technique,
             ", ".join(row.flags),
             row.detail,
+            row.sha256[:SHORT],
         )
         for row in chapter.candidates
     )
     columns = (
         Column("round", "count"),
         Column("candidate"),
-        Column("sha256", "code"),
+        Column("verdict", "state"),
+        Column("outcome", "state", help="by the interval: undecided where it spans 1"),
+        Column("time / incumbent", "ratio", "time_over_incumbent", "of the sweep, else the gate"),
+        Column("came to", "state"),
         Column("direction"),
         Column("technique"),
-        Column("verdict"),
-        Column("outcome", help="by the interval: undecided where it spans 1"),
-        Column("time / incumbent", "ratio", "time_over_incumbent", "of the sweep, else the gate"),
-        Column("came to"),
         Column("flags"),
         Column("what"),
+        Column("sha256", "code"),
     )
     caption = "Every candidate that was measured, in its order."
     return Table("candidates", "Every candidate", caption, columns, rows, "None was measured yet.")
@@ -287,7 +287,7 @@ def _decisions(chapter: Chapter) -> Table:
     )
     columns = (
         Column("when", "time"),
-        Column("decision"),
+        Column("decision", "state"),
         Column("candidate"),
         Column("because"),
         Column("flags"),
@@ -306,7 +306,7 @@ def conditions_table(decision: DecisionView) -> Table:
         ("ok" if each["ok"] else "NOT MET", each["name"], each["measured"], each["required"])
         for each in decision.conditions
     )
-    columns = (Column("met"), Column("condition"), Column("measured"), Column("required"))
+    columns = (Column("met", "state"), Column("condition"), Column("measured"), Column("required"))
     return Table("conditions", "Conditions", "", columns, rows, "No condition was looked at.")
 
 
@@ -314,7 +314,6 @@ def _directions(chapter: Chapter) -> Table:
     rows = tuple(
         (
             row.direction,
-            row.title,
             row.rounds,
             row.tried,
             row.faster,
@@ -325,6 +324,7 @@ def _directions(chapter: Chapter) -> Table:
             row.refused,
             row.promoted,
             (row.best_ratio, row.best_ci),
+            row.title,
         )
         for row in chapter.directions
     )
@@ -332,9 +332,9 @@ def _directions(chapter: Chapter) -> Table:
     form: Form = "count"
     columns = (
         Column("direction"),
-        Column("title"),
         *(Column(name, form) for name in (*counts, "refused", "promoted")),
         Column("best", "ratio", "best", "least time over the incumbent of its round"),
+        Column("title"),
     )
     caption = "What was tried in each direction, and what came of it."
     return Table("directions", "Directions by outcome", caption, columns, rows, "None was tried.")
@@ -381,7 +381,7 @@ def evaluations_table(chapter: Chapter) -> Table:
         Column("round", "count"),
         Column("solution", "code"),
         Column("workload", "code"),
-        Column("verdict"),
+        Column("verdict", "state"),
         Column("phase"),
         Column("median", "us", "median_us"),
     )

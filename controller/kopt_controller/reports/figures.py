@@ -106,14 +106,15 @@ def _trajectory(chapter: Chapter) -> Chart | None:
     if not chapter.rounds or not (timed or any(r.best is not None for r in chapter.rounds)):
         return None
     last = chapter.rounds[-1].order
+    # What is drawn last is on top.
     series = [
-        *_best_lines(chapter),
         *(
             Series(name, role, tuple(_placed(timed, outcome)), marker)
             for outcome, name, role, marker in _OUTCOMES
         ),
-        Series("promoted", "candidate", tuple(_promotions(chapter)), "square"),
         Series("wrong", "poor", tuple(_wrong(chapter)), "cross"),
+        *_best_lines(chapter),
+        Series("promoted", "candidate", tuple(_promotions(chapter)), "square"),
     ]
     count = len(chapter.candidates)
     promoted = sum(point.applied for point in chapter.rounds)

@@ -20,8 +20,8 @@ def imported_tables(runs: Sequence[ForeignRun]) -> tuple[Table, ...]:
 def _runs(runs: Sequence[ForeignRun]) -> Table:
     rows = tuple(
         (
-            run.definition,
-            run.solution,
+            run.alias,
+            run.solution or "not named",
             f"{run.timed} of {run.workloads}",
             *_estimates(run.latency_us),
             *_estimates(run.reference_us)[:2],
@@ -29,6 +29,7 @@ def _runs(runs: Sequence[ForeignRun]) -> Table:
             run.ratio_of_means,
             run.timestamp,
             run.file,
+            run.definition,
         )
         for run in runs
     )
@@ -50,7 +51,8 @@ def _runs(runs: Sequence[ForeignRun]) -> Table:
         Column("P95 speed-up rank", "number", "p95_rank_speedup", rank),
         Column("ratio of means", "number", "ratio_of_means", "mean reference over mean latency"),
         Column("when", "time"),
-        Column("file"),
+        Column("file", "code"),
+        Column("definition id", "code"),
     )
     caption = (
         "Over the workloads of each run. Two 95th percentiles are in use: result files state the "
@@ -66,7 +68,7 @@ def _estimates(found: Estimates) -> tuple[float | None, ...]:
 def _claims(runs: Sequence[ForeignRun]) -> Table:
     rows = tuple(
         (
-            run.definition,
+            run.alias,
             claim.name,
             claim.stated,
             claim.found,
@@ -80,11 +82,11 @@ def _claims(runs: Sequence[ForeignRun]) -> Table:
     columns = (
         Column("definition"),
         Column("figure", "code"),
-        Column("stated", "number"),
-        Column("of the entries", "number", "found"),
+        Column("stated", "exact"),
+        Column("of the entries", "exact", "found"),
         Column("by", help="which definitions of the figure give what was stated"),
-        Column("verdict"),
-        Column("file"),
+        Column("verdict", "state"),
+        Column("file", "code"),
     )
     caption = "What each file states, held against its own entries, in the file's units."
     empty = "No file states a figure of its own entries."
@@ -94,8 +96,8 @@ def _claims(runs: Sequence[ForeignRun]) -> Table:
 def _entries(runs: Sequence[ForeignRun]) -> Table:
     rows = tuple(
         (
-            run.definition,
-            run.solution,
+            run.alias,
+            run.solution or "not named",
             ", ".join(f"{name}={value}" for name, value in row.axes.items()),
             row.status,
             row.latency_us,
@@ -111,11 +113,11 @@ def _entries(runs: Sequence[ForeignRun]) -> Table:
         Column("definition"),
         Column("solution"),
         Column("size"),
-        Column("status", help="as written"),
+        Column("status", "state", help="as written"),
         Column("latency", "us", "latency_us"),
         Column("reference", "us", "reference_us"),
         Column("speed-up", "number", "speedup", "as written, else computed"),
         Column("uuid", "code"),
-        Column("file"),
+        Column("file", "code"),
     )
     return Table("entries", "Every entry", "As the files have them.", columns, rows)

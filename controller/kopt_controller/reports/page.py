@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..views import Chapter, DecisionView, Headline
 from .chart import Chart, Marker, Series
 from .contents import conditions_table, evaluations_table, tables_of
+from .extras import load
 from .figures import figures_of
 from .interactive import chart_data, packed_plotly
 from .svg import draw, marker_path
@@ -36,8 +37,10 @@ PACKED_FROM = 300
 """Rows from which a table is data that a script shows a page of."""
 MOST_DECISIONS = 100
 """Decision records that stand in full in the page, the latest first."""
-GOOD = frozenset({"ok", "pass", "faster", "promoted", "promote", "agrees"})
-POOR = frozenset({"NOT MET", "fail", "reject", "crash", "timeout", "wrong", "slower", "differs"})
+GOOD = frozenset({"ok", "pass", "PASSED", "faster", "promoted", "promote", "agrees"})
+POOR = frozenset(
+    {"NOT MET", "fail", "reject", "crash", "timeout", "wrong", "slower", "differs", "refused"}
+)
 
 
 @dataclass(frozen=True)
@@ -75,17 +78,19 @@ def page(edition: Edition, *, interactive: bool = True) -> str:
     Args:
         edition: What is reported.
         interactive: Whether plotly is packed into it, where it is installed.
-    """
-    from jinja2 import Environment, PackageLoader  # noqa: PLC0415  an extra of the installation
 
-    environment = Environment(
-        loader=PackageLoader("kopt_controller.reports"), autoescape=True, trim_blocks=True
+    Raises:
+        UnavailableError: If jinja2 is not installed.
+    """
+    jinja2 = load("jinja2", "the page")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("kopt_controller.reports"), autoescape=True, trim_blocks=True
     )
     environment.filters["moment"] = moment
     plotly = packed_plotly() if interactive else None
     script = _resource("app.js")
     hashes = [_hash(script), *([] if plotly is None else [plotly.sha256])]
-    return environment.get_template("page.html.j2").render(
+    text: str = environment.get_template("page.html.j2").render(
         title=edition.title,
         version=edition.version,
         generated=moment(edition.generated),
@@ -97,6 +102,7 @@ def page(edition: Edition, *, interactive: bool = True) -> str:
         policy="default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
         f"script-src {' '.join(hashes)}; base-uri 'none'; form-action 'none'",
     )
+    return text
 
 
 def _safe(html: str) -> Markup:
@@ -181,6 +187,8 @@ def _class(column: Column, text: str) -> str:
         return "n"
     if column.form == "code":
         return "m"
+    if column.form != "state":
+        return ""
     return "good" if text in GOOD else "poor" if text in POOR else ""
 
 
@@ -194,8 +202,9 @@ def _packed(table: Table) -> dict[str, Any]:
             columns.append({"d": list(places), "i": [places[text] for text in texts]})
         else:
             columns.append(texts)
-    classes = ["m" if column.form == "code" else "" for column in table.columns]
-    return {"rows": len(table.rows), "columns": columns, "classes": classes}
+    classes = [{"code": "m", "state": "state"}.get(column.form, "") for column in table.columns]
+    states = {"good": sorted(GOOD), "poor": sorted(POOR)}
+    return {"rows": len(table.rows), "columns": columns, "classes": classes, "states": states}
 
 
 def _script_json(document: Any) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .chart import Chart, Role, Series
 from .edition import Edition
+from .extras import load
 from .figures import figures_of
 
 if TYPE_CHECKING:
@@ -39,9 +40,11 @@ def write_figures(edition: Edition, folder: Path) -> Iterator[Path]:
     Args:
         edition: What is reported.
         folder: Exists.
-    """
-    import matplotlib as mpl  # noqa: PLC0415  an extra of the installation, and slow to load
 
+    Raises:
+        UnavailableError: If matplotlib is not installed.
+    """
+    mpl = load("matplotlib", "a figure for a paper")
     mpl.use("agg")
     style: dict[Any, Any] = {
         "font.size": 8,
@@ -65,12 +68,12 @@ def write_figures(edition: Edition, folder: Path) -> Iterator[Path]:
 
 
 def _write(chart: Chart, folder: Path, stem: str) -> Iterator[Path]:
-    from matplotlib.figure import Figure  # noqa: PLC0415  an extra of the installation
-
     width, height = INCHES
     if chart.is_sideways:
         height = 0.8 + 0.28 * len(chart.y.categories)
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = load("matplotlib.figure", "a figure").Figure(
+        figsize=(width, height), layout="constrained"
+    )
     axes = figure.subplots()
     _draw(chart, axes)
     for suffix, metadata in (("pdf", {"CreationDate": None}), ("svg", {"Date": None})):

@@ -26,6 +26,8 @@ WIDE = Size(880, 340)
 NARROW = Size(340, 300)
 ROW_HEIGHT = 34
 """Of one row of a chart with categories on the side."""
+MANY = 200
+"""Points of a series from which on they are drawn smaller."""
 TEXT_PX = 6.6
 """About the width of a character of the chart's text."""
 
@@ -168,8 +170,10 @@ def _series(frame: _Frame, series: Series) -> Iterator[str]:
         line = [(frame.at_x(x), frame.at_y(y)) for x, y in middle]
         yield f'<path class="line {series.line} {series.role}" d="{_lines(line)}"/>'
     if series.marker != "none":
-        path = "".join(marker_path(series.marker, x, y) for x, y in points)
-        yield f'<path class="points {series.marker} {series.role}" d="{path}"/>'
+        dense = len(points) > MANY
+        path = "".join(marker_path(series.marker, x, y, 2.4 if dense else 4.0) for x, y in points)
+        kind = f"{series.marker} {series.role}{' dense' if dense else ''}"
+        yield f'<path class="points {kind}" d="{path}"/>'
 
 
 def _bars(frame: _Frame, series: Series) -> Iterator[str]:

@@ -13,9 +13,14 @@ from .wording import interval, moment, percent, value
 
 __all__ = ["Column", "Form", "Table", "csv_rows", "shown"]
 
-Form = Literal["text", "code", "count", "us", "ratio", "speedup", "number", "percent", "time"]
-"""How a value is written. ``ratio`` and ``speedup`` take a value with its interval: three numbers
-of which the last two may be null."""
+Form = Literal[
+    "text", "state", "code", "count", "us", "ratio", "speedup", "number", "exact", "percent", "time"
+]
+"""How a value is written.
+
+A ``state`` is a word that is good or poor in itself, ``exact`` a number with as many digits as a
+file states. ``ratio`` and ``speedup`` take a value with its interval, which may be null.
+"""
 
 
 class Column(NamedTuple):
@@ -31,7 +36,7 @@ class Column(NamedTuple):
     @property
     def is_numeric(self) -> bool:
         """Whether it stands on the right and sorts by its number."""
-        return self.form not in ("text", "code", "time")
+        return self.form not in ("text", "state", "code", "time")
 
     @property
     def unit(self) -> str:
@@ -70,6 +75,7 @@ _WRITE: Mapping[Form, Callable[[Any], str]] = {
     "ratio": lambda cell: interval(*cell),
     "speedup": lambda cell: interval(*cell),
     "number": value,
+    "exact": lambda cell: value(cell, 6),
     "percent": percent,
     "time": moment,
 }

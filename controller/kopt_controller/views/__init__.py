@@ -14,7 +14,6 @@ from .foreign import Claim, ForeignRun, ForeignWorkload, foreign_runs
 from .model import (
     Asked,
     BlockSamples,
-    CampaignRow,
     CandidatePoint,
     Chapter,
     Command,
@@ -33,7 +32,14 @@ from .model import (
     Subject,
     WorkloadRow,
 )
-from .overview import SubjectKey, campaign_rows, evaluation_table, list_subjects, retained_folder
+from .overview import (
+    CampaignRow,
+    SubjectKey,
+    campaign_rows,
+    evaluation_table,
+    list_subjects,
+    retained_folder,
+)
 from .sources import Pair, PairRow, retained_pair, round_pair
 
 __all__ = [

@@ -57,7 +57,10 @@ class ForeignRun(View):
     """Its name, without folders."""
     reader: str
     solution: str
+    """Empty where the file has neither a name nor a hash."""
     definition: str
+    """Full id where it is known, else as written."""
+    alias: str
     timestamp: str
     workloads: int
     timed: int
@@ -84,15 +87,16 @@ def foreign_runs(
     runs = [run for run in make_runs(results, knowledge) if not run.is_mean]
     summaries = [result for result in results if result.kind == "summary"]
     return tuple(
-        _foreign_run(run, _axes(catalog, run.definition), _summary(run, summaries))
+        _foreign_run(run, catalog, _summary(run, summaries))
         for run in runs
         if definition in (None, run.definition)
     )
 
 
-def _foreign_run(
-    run: Run, axes: Mapping[str, dict[str, int]], summary: ForeignResult | None
-) -> ForeignRun:
+def _foreign_run(run: Run, catalog: Catalog, summary: ForeignResult | None) -> ForeignRun:
+    known = [each for each in catalog.definitions() if each.name == run.definition]
+    alias = known[0].kopt.alias if known else run.definition
+    axes = {w.uuid: dict(w.axes) for each in known for w in catalog.workloads(each)}
     timed = run.timed
     latency = [r.latency_ms * 1e3 for r in timed if r.latency_ms is not None]
     reference = [r.reference_latency_ms * 1e3 for r in timed if r.reference_latency_ms is not None]
@@ -102,8 +106,9 @@ def _foreign_run(
     return ForeignRun(
         file=Path(run.file).name,
         reader=first.reader,
-        solution=run.label,
+        solution="" if run.label == Path(run.file).name else run.label,
         definition=run.definition,
+        alias=alias,
         timestamp=first.timestamp or "",
         workloads=len(run.results),
         timed=len(timed),
@@ -127,11 +132,6 @@ def _row(result: ForeignResult, axes: Mapping[str, dict[str, int]]) -> ForeignWo
         speedup=ratio_of(result),
         place=result.place.position,
     )
-
-
-def _axes(catalog: Catalog, definition: str) -> dict[str, dict[str, int]]:
-    known = [each for each in catalog.definitions() if each.name == definition]
-    return {w.uuid: dict(w.axes) for each in known for w in catalog.workloads(each)}
 
 
 def _summary(run: Run, summaries: Iterable[ForeignResult]) -> ForeignResult | None:

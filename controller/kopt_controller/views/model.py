@@ -15,7 +15,6 @@ from pydantic import ConfigDict
 __all__ = [
     "Asked",
     "BlockSamples",
-    "CampaignRow",
     "CandidatePoint",
     "Chapter",
     "Command",
@@ -356,25 +355,6 @@ class EvaluationTable(View):
     """Order of the round (0: of none), then indices of the above, then the median in us."""
     in_all: int = 0
     """Rows that there are; more than are here where they were limited."""
-
-
-class CampaignRow(View):
-    """One campaign in a list."""
-
-    run: str
-    definition: str
-    target: str
-    created: str
-    agent: str
-    state: str
-    rounds_closed: int
-    rounds_planned: int
-    decisions: dict[str, int]
-    """How often each label closed a round."""
-    best_ratio: float | None
-    """The least ratio of a sweep."""
-    best_ci: Interval | None
-    last_time: str
 
 
 class Chapter(View):

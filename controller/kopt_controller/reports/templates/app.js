@@ -49,7 +49,9 @@ for (const table of all("table.data")) {
         this.cells.forEach((text, column) => {
           const cell = line.insertCell();
           cell.textContent = text;
-          cell.className = classes[column] || packed.classes[column];
+          const told = packed.classes[column];
+          cell.className = classes[column]
+            || (told === "state" ? Object.keys(packed.states).find((state) => packed.states[state].includes(text)) ?? "" : told);
         });
         return line;
       },
