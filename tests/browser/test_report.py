@@ -14,10 +14,11 @@ from kopt_controller.campaign import start_campaign
 from kopt_controller.config import RunConfig
 from kopt_controller.indexed import open_index
 from kopt_controller.reports import Edition, page
-from kopt_controller.simulated import SimulatedDevice, SimulatedHarness, bowl
+from kopt_controller.simulated import SimulatedDevice, SimulatedHarness
 from kopt_controller.views import Chapter, EvaluationTable, Sources, SubjectKey, subject_chapter
 from kopt_harness.catalog import Catalog
 from kopt_harness.root import Root
+from kopt_harness.schema import Solution, Workload
 
 GDN = "gdn_decode_qk4_v8_d128_k_last"
 MANY = 1000
@@ -49,8 +50,7 @@ def campaign(root: Root) -> Chapter:
     """A campaign on a CPU: a real one where a root with one is named, else simulated."""
     if named := os.environ.get("KOPT_SCREENSHOT_ROOT"):
         return chapter_of(Root(Path(named)), "cpu")
-    latency_us = bowl({"torch-vectorized": 50.0, "cpp-recurrent": 12.0}, {"THREADS": 2})
-    device = SimulatedDevice(latency_us=latency_us, blocks=5, noise=0.003)
+    device = SimulatedDevice(latency_us=_latency_us, blocks=5, noise=0.003)
     config = RunConfig.model_validate(
         {"target": "cpu", "promotion": "ask", "rounds": 2, "search_seed": 1}
     )
@@ -62,6 +62,12 @@ def campaign(root: Root) -> Chapter:
         lambda _: None,
     ).execute()
     return chapter_of(root, "cpu")
+
+
+def _latency_us(solution: Solution, workload: Workload) -> float:
+    """C++ is faster than PyTorch, and its variants differ by their content."""
+    base = 50.0 if solution.spec.language == "python" else 10.0 + int(solution.sha256[:2], 16) / 64
+    return base * (1 + 0.05 * sum(workload.axes.values()))
 
 
 def chapter_of(root: Root, target: str) -> Chapter:
