@@ -42,7 +42,7 @@ def _speedups(chapter: Chapter) -> Chart | None:
     for row in timed:
         groups.setdefault(row.size, []).append(row)
     if len(groups) > MOST_BARS:
-        groups = {str(number): [row] for number, row in enumerate(timed)}
+        groups = {f"#{_number(row, place)}": [row] for place, row in enumerate(timed)}
     points = [
         _bar(place, name, rows) for place, (name, rows) in enumerate(_ordered(groups).items())
     ]
@@ -65,6 +65,10 @@ def _speedups(chapter: Chapter) -> Chart | None:
     )
 
 
+def _number(row: WorkloadRow, place: int) -> int:
+    return place if row.index is None else row.index
+
+
 def _ordered(groups: dict[str, list[WorkloadRow]]) -> dict[str, list[WorkloadRow]]:
     """By the sizes themselves, not by where they first stand in the list."""
     keys = sorted(groups, key=lambda name: tuple(groups[name][0].axes.values()))
@@ -83,8 +87,8 @@ def _bar(place: int, name: str, rows: Sequence[WorkloadRow]) -> Point:
 
 def _sizes_title(chapter: Chapter, groups: dict[str, list[WorkloadRow]]) -> str:
     axes = list(chapter.workloads[0].axes)
-    if all(name.isdecimal() for name in groups):
-        return "workloads, smallest first"
+    if all(name.startswith("#") for name in groups):
+        return "workloads by their number, smallest first"
     return axes[0] if len(axes) == 1 else ", ".join(axes)
 
 

@@ -150,9 +150,10 @@ def _chapter(sources: Sources, key: SubjectKey, evidence: _Evidence) -> Chapter:
 
 
 def _choose(placed: Sequence[Placed], retained: Path | None) -> tuple[_Chosen | None, list[str]]:
-    """The newest pair that moved the incumbent, else the newest that was swept."""
+    """The newest pair that moved the incumbent, else that may, else that was swept."""
     swept = [p for p in placed if p.result.sweep is not None and p.result.sweep.comparison]
     moving = [each for each in swept if each.applied]
+    waiting = [each for each in swept if each.result.decision.label == "promote"]
     problems: list[str] = []
     kept: _Chosen | None = None
     if retained is not None:
@@ -163,7 +164,7 @@ def _choose(placed: Sequence[Placed], retained: Path | None) -> tuple[_Chosen | 
             problems.append(error.message)
     if not swept:
         return kept, problems
-    each = (moving or swept)[-1]
+    each = (moving or waiting or swept)[-1]
     pair = round_pair(each.view, each.result)
     assert pair is not None, "only rounds with a comparison were taken"
     if kept is not None and kept.pair.candidate.sha256 == pair.candidate.sha256:

@@ -262,7 +262,7 @@ const draw = async (figure) => {
       ...common, type: "scatter",
       mode: [lines && "lines", series.marker !== "none" && "markers"].filter(Boolean).join("+"),
       line: { color: shade, width: 1.8, shape: series.line === "step" ? "hv" : "linear", dash: DASH[series.line] },
-      marker: { color: shade, symbol: SYMBOL[series.marker], size: 8, line: { color: shade, width: 1.5 } },
+      marker: { color: shade, symbol: series.role === "incumbent" ? "square-open" : SYMBOL[series.marker], size: 8, line: { color: shade, width: 1.5 } },
     };
   });
   await Plotly.react(target, traces, {
