@@ -1,5 +1,6 @@
 """Views of the archive: the same figures as the journals and the committed evidence."""
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ from kopt_controller.views import (
     list_subjects,
     nearest_place,
     nearest_rank,
+    retained_pair,
     run_chapter,
     subject_chapter,
 )
@@ -208,6 +210,30 @@ def test_retained_evidence_makes_a_chapter_without_any_run(checkout, tmp_path) -
     assert efficiency["incumbent"].mean_us == pytest.approx(
         summary["incumbent"]["mean_us"], rel=0.02
     )
+
+
+def test_evidence_that_times_one_workload_of_a_size_has_ratios_for_all_of_it(
+    checkout: Path, tmp_path: Path
+) -> None:
+    """Where rounds take the workloads of a size in turn, its blocks stand for each of them."""
+    source = checkout / "artifacts/retained/gdn_decode_qk4_v8_d128_k_last/h200"
+    folder = tmp_path / "gdn" / "h200"
+    folder.mkdir(parents=True)
+    for name in ("summary.json", "decision.json"):
+        (folder / name).write_bytes((source / name).read_bytes())
+    rows = json.loads((source / "summary.json").read_text())["workloads"]
+    kept = {row["axes"]["batch_size"]: row["uuid"] for row in rows}
+    units = json.loads(gzip.decompress((source / "samples.json.gz").read_bytes()))
+    few = {
+        k: v for k, v in units.items() if "/block/" not in k or k.split("/")[-2] in kept.values()
+    }
+    (folder / "samples.json.gz").write_bytes(gzip.compress(json.dumps(few).encode()))
+    whole = {row.uuid: row for row in retained_pair(source).rows}
+    pair = retained_pair(folder)
+    assert len(kept) < len(pair.rows)
+    for row in pair.rows:
+        same = whole[kept[row.axes["batch_size"]]]
+        assert (row.ratio, row.ci, row.blocks) == (same.ratio, same.ci, same.blocks)
 
 
 @pytest.mark.parametrize(("n", "rank", "place"), [(19, 19, 18), (54, 52, 51), (100, 95, 95)])
