@@ -18,8 +18,9 @@ from kopt_controller.reports import Edition, csv_files, markdown, page, write_fi
 from kopt_controller.reports.chart import Axis, limits, ticks
 from kopt_controller.reports.contents import tables_of
 from kopt_controller.reports.figures import figures_of
+from kopt_controller.reports.page import MOST_ROWS
 from kopt_controller.reports.svg import draw
-from kopt_controller.views import Chapter, Sources, SubjectKey, subject_chapter
+from kopt_controller.views import Chapter, EvaluationTable, Sources, SubjectKey, subject_chapter
 from kopt_harness.catalog import Catalog
 from kopt_harness.errors import UnavailableError
 from kopt_harness.root import Root
@@ -115,6 +116,25 @@ def test_ids_of_the_page_are_unique(retained: Chapter, searched: Chapter) -> Non
     assert set(targets) <= set(ids)
 
 
+def test_a_table_of_very_many_rows_has_the_latest_and_says_so(searched: Chapter) -> None:
+    """A page stays one that a browser opens; CSV has every row."""
+    count = MOST_ROWS + 5
+    rows = tuple((1, 0, 0, 0, 0, float(number)) for number in range(count))
+    told = EvaluationTable(
+        solutions=("abc",), uuids=("u",), verdicts=("pass",), phases=("check",), rows=rows
+    )
+    chapter = searched.model_copy(update={"evaluations": told})
+    text = page(edition_of(chapter), interactive=False)
+    assert f"The latest {MOST_ROWS:,} of {count:,}" in text
+    (data,) = re.findall(r'id="c1-d-evaluations">(.*?)</script>', text, re.S)
+    packed = json.loads(data)
+    assert packed["rows"] == MOST_ROWS
+    medians = packed["columns"][-1]
+    assert len(medians) == MOST_ROWS
+    files = {file.name: file.text for file in csv_files(edition_of(chapter))}
+    assert len(files["toy-cpu-evaluations.csv"].splitlines()) == count + 1
+
+
 def test_the_headline_is_said_in_the_page_and_in_markdown(retained: Chapter) -> None:
     """Ratio, interval and both means stand there."""
     for text in (page(edition_of(retained), interactive=False), markdown(edition_of(retained))):
@@ -188,6 +208,36 @@ def test_figures_show_every_candidate_and_workload(retained: Chapter, searched: 
     assert len(latency["candidate"].points) == len(retained.workloads)
     assert len(latency["floor"].points) == len(retained.workloads)
     assert {"speedup", "latency", "roofline", "samples"} <= set(charts)
+
+
+def test_baselines_stand_beside_the_incumbent(tmp_path: Path) -> None:
+    """With their own ratio, which is theirs over the candidate's, in tables and figures."""
+    checkout = Path(__file__).parents[2]
+    (tmp_path / "kernels").symlink_to(checkout / "kernels")
+    source = checkout / "artifacts" / "retained" / GDN / "h200"
+    folder = tmp_path / "artifacts" / "retained" / GDN / "h200"
+    folder.mkdir(parents=True)
+    (folder / "decision.json").write_bytes((source / "decision.json").read_bytes())
+    summary = json.loads((source / "summary.json").read_text())
+    for row in summary["workloads"]:
+        row["baselines"] = {"peer": 2 * row["median_us"]}
+    summary["baselines"] = {
+        "peer": {"mean_us": 2 * summary["mean_us"], "ratio": 1.98, "ci": [1.97, 1.99]}
+    }
+    (folder / "summary.json").write_text(json.dumps(summary))
+    chapter = _chapter(Root(tmp_path), GDN, "h200")
+    (peer,) = [row for row in chapter.efficiency if row.role == "baseline"]
+    assert (peer.name, peer.speedup, peer.ci) == ("peer", 1.98, (1.97, 1.99))
+    assert peer.mean_us == pytest.approx(2 * summary["mean_us"])
+    text = markdown(edition_of(chapter))
+    assert "| baseline | peer |" in text
+    assert "1.980 \\[1.970, 1.990\\]" in text
+    charts = {chart.id: chart for chart in figures_of(chapter)}
+    latency = {series.role: series for series in charts["latency"].series}
+    assert [point.y for point in latency["baseline"].points] == [
+        2 * point.y for point in latency["candidate"].points
+    ]
+    assert "samples" not in charts, "this evidence has none"
 
 
 def test_a_floor_is_drawn_only_where_it_is_known(searched: Chapter) -> None:
