@@ -45,11 +45,10 @@ def retained(tmp_path_factory: pytest.TempPathFactory) -> Chapter:
     return _chapter(Root(folder), GDN, "h200")
 
 
-@pytest.fixture
-def searched(toy: Any) -> Chapter:
+@pytest.fixture(scope="module")
+def searched(searched_toy: Any) -> Chapter:
     """Three rounds on the simulated device."""
-    toy.campaign(rounds=3).execute()
-    return _chapter(toy.root, "toy_op_n", "cpu")
+    return _chapter(searched_toy.toy.root, "toy_op_n", "cpu")
 
 
 def _chapter(root: Root, definition: str, target: str) -> Chapter:
@@ -180,16 +179,26 @@ def test_csv_texts_are_no_formulas(searched: Chapter) -> None:
 def test_the_same_report_gives_the_same_figures(searched: Chapter, tmp_path: Path) -> None:
     """Figures for a paper can be committed: no date and no random id is in them."""
     pytest.importorskip("matplotlib")
+    chapter = searched.model_copy(update={"headline": None})
     found = []
     for name in ("one", "two"):
         folder = tmp_path / name
         folder.mkdir()
-        files = list(write_figures(edition_of(searched), folder))
+        files = list(write_figures(edition_of(chapter), folder))
         found.append([(path.name, path.read_bytes()) for path in files])
     assert found[0] == found[1]
-    names = [name for name, _ in found[0]]
-    assert len(names) == 2 * len(figures_of(searched))
-    assert all(content.startswith(b"%PDF") for name, content in found[0] if name.endswith("pdf"))
+    assert [name for name, _ in found[0]] == ["toy-cpu-trajectory.pdf", "toy-cpu-trajectory.svg"]
+    assert found[0][0][1].startswith(b"%PDF")
+    assert b"Trajectory" in found[0][1][1], "text stays text"
+
+
+def test_every_kind_of_figure_can_be_drawn_for_a_paper(retained: Chapter, tmp_path: Path) -> None:
+    """Bars with ranges, lines, a roof, rows of samples."""
+    pytest.importorskip("matplotlib")
+    names = {path.name for path in write_figures(edition_of(retained), tmp_path)}
+    expected = {f"gdn_decode-h200-{chart.id}.svg" for chart in figures_of(retained)}
+    assert expected <= names
+    assert all((tmp_path / name).stat().st_size > 2000 for name in names)
 
 
 def test_figures_show_every_candidate_and_workload(retained: Chapter, searched: Chapter) -> None:
