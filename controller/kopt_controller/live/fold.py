@@ -8,6 +8,7 @@ is not known is passed over, so that a record of a newer part of the loop does n
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ class Setup(NamedTuple):
     """Name of the first one."""
     incumbent_sha256: str
     confidence: float
+    sweep_workloads: int | None
+    """Null where nobody knows."""
     rounds: bool
     """Whether blocks are taken in rounds of fresh processes."""
 
@@ -45,8 +48,6 @@ class Fold:
         self.board = board
         self.table = EvaluationTable()
         self.finished = False
-        self.place: tuple[str, ...] = ()
-        """Round and stage of the last record that belongs to one."""
         self._setup = setup
         self._names = {setup.incumbent_sha256[:12]: setup.incumbent}
         self._pairs: dict[str, Pair] = {}
@@ -92,6 +93,7 @@ class Fold:
         match rest:
             case ["steer"]:
                 self.board.update(name, steers=len(value["steers"]))
+                self._now(number, "state", None)
             case ["proposals", direction]:
                 self._proposals(number, direction, value)
             case ["result"]:
@@ -99,8 +101,32 @@ class Fold:
             case [stage, solution, "outcome"] if stage in _STAGES:
                 self._outcome(number, stage, solution, value)
             case [stage, solution, _, *unit] if stage in _STAGES:
-                self.place = (str(number), stage, solution)
                 self._unit(number, stage, solution, unit, record)
+
+    def _now(self, number: int, stage: str, solution: str | None) -> None:
+        """What is being done; counts begin anew with each stage of each candidate."""
+        now = self.board.get("now")
+        if (now.get("round"), now.get("stage"), now.get("sha256")) == (number, stage, solution):
+            return
+        total = self._setup.sweep_workloads if stage == "sweep" else self._representatives()
+        self.board.put(
+            "now",
+            {
+                "round": number,
+                "stage": stage,
+                "sha256": solution,
+                "name": None if solution is None else self._names.get(solution, solution),
+                "checked": 0,
+                "timed": 0,
+                "blocks": 0,
+                "workloads": total if stage in _STAGES else None,
+            },
+        )
+
+    def _representatives(self) -> int | None:
+        """As many as there are profiles of one solution: it is profiled on each."""
+        counts = Counter(each["sha256"] for each in self.board.named("profile/"))
+        return max(counts.values(), default=None)
 
     def _profile(self, solution: str, uuid: str, value: Mapping[str, Any]) -> None:
         kernels = sorted(value["kernels"], key=lambda each: -each["total_us"])
@@ -124,6 +150,7 @@ class Fold:
         if not proposed:
             return
         self.board.update(f"round/{number}", direction=direction)
+        self._now(number, "candidates", None)
         for each in proposed:
             short = each["sha256"][:12]
             self._names[short] = each["name"]
@@ -151,15 +178,19 @@ class Fold:
         self, number: int, stage: str, solution: str, unit: Sequence[str], record: JournalRecord
     ) -> None:
         candidate = f"candidate/{number}/{solution}"
+        self._now(number, stage, solution)
+        now = self.board.get("now")
         match unit:
             case ["check", sha256, uuid, *_]:
                 self.table.add(self._evaluated(number, stage, (sha256, uuid), record))
                 checked = self.board.get(candidate).get("checked", 0) + 1
                 self.board.update(candidate, stage=f"{stage}: check", checked=checked)
+                self.board.update("now", checked=now["checked"] + 1)
             case ["block", names, uuid, _] if "a_ns" in record.value:
                 self.board.update(candidate, stage=f"{stage}: timing")
                 pair = self._pair(number, stage, solution, names)
                 pair.add(uuid, record.value["a_ns"], record.value["b_ns"])
+                self.board.update("now", timed=pair.workloads, blocks=pair.blocks)
 
     def _evaluated(
         self, number: int, stage: str, what: tuple[str, str], record: JournalRecord

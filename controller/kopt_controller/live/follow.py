@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kopt_harness.archive import Run
+from kopt_harness.catalog import Catalog
 from kopt_harness.errors import InvalidInputError, KoptError
 from kopt_harness.journal import is_being_written, read_records
 from kopt_harness.targets import get_target
@@ -24,8 +25,12 @@ __all__ = ["Follower"]
 class Follower:
     """The board of one run; ``advance`` brings it up to date."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, catalog: Catalog | None = None) -> None:
         """Reads the manifest, and nothing else yet.
+
+        Args:
+            run: A campaign.
+            catalog: Says how many workloads a sweep has; None: nobody does.
 
         Raises:
             InvalidInputError: If the run is no campaign.
@@ -34,7 +39,7 @@ class Follower:
         self.generation = 0
         """Rises where the journal is another one than before, and all that was shown is void."""
         self._manifest = read_manifest(run)
-        self._setup = _setup(self._manifest)
+        self._setup = _setup(self._manifest, catalog)
         self._stamps: dict[str, tuple[int, int]] = {}
         self._restart()
 
@@ -167,11 +172,21 @@ def _head(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _setup(manifest: Manifest) -> Setup:
+def _setup(manifest: Manifest, catalog: Catalog | None) -> Setup:
     measure = manifest.config.measure
     return Setup(
         incumbent=manifest.incumbent.name,
         incumbent_sha256=manifest.incumbent.sha256,
         confidence=measure.confidence,
+        sweep_workloads=None if catalog is None else _sweep_workloads(manifest, catalog),
         rounds=get_target(manifest.target).rounds if measure.rounds is None else measure.rounds,
     )
+
+
+def _sweep_workloads(manifest: Manifest, catalog: Catalog) -> int | None:
+    try:
+        definition = catalog.resolve_exact(manifest.definition)
+        return len(catalog.select(definition, manifest.config.sweep_workloads))
+    except KoptError:
+        # A run outlives its definition, which must not hide what it measured.
+        return None
