@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._common import AppState, ProgressHandle, note, print_table
 
 if TYPE_CHECKING:
     from kopt_harness.targets import Target
+    from kopt_harness.watch import Watch
     from rich.console import Console
 
     from ..config import RunConfig
     from ..harness import Harness
     from ..report import Block
 
-__all__ = ["harness_maker", "notifier", "print_blocks", "print_rounds"]
+__all__ = ["Notifier", "harness_maker", "notifier", "print_blocks", "print_rounds"]
 
 
 def harness_maker(
@@ -38,14 +40,31 @@ def harness_maker(
     return make
 
 
-def notifier(state: AppState, bar: ProgressHandle) -> Callable[[str], None]:
-    """Shows each line as a note, and the last one in the progress bar."""
+class Notifier:
+    """Shows each line as a note, the last one in the progress bar, and both to other terminals."""
 
-    def notify(text: str) -> None:
-        bar.update(0, text=text)
-        note(state, text)
+    def __init__(self, state: AppState, bar: ProgressHandle) -> None:
+        self._state = state
+        self._bar = bar
+        self._watch: Watch | None = None
 
-    return notify
+    def keep(self, folder: Path) -> None:
+        """From here on, what is being done lies beside the journal: ``progress.json``."""
+        from kopt_harness.watch import PROGRESS_FILE, Watch
+
+        self._watch = Watch(0, folder / PROGRESS_FILE)
+
+    def __call__(self, text: str) -> None:
+        """Says what is done now."""
+        self._bar.update(0, text=text)
+        note(self._state, text)
+        if self._watch is not None:
+            self._watch.work("worker 1", text, now=True)
+
+
+def notifier(state: AppState, bar: ProgressHandle) -> Notifier:
+    """What a command of the loop is told."""
+    return Notifier(state, bar)
 
 
 def print_rounds(console: Console, document: Mapping[str, Any]) -> None:

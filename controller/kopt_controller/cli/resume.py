@@ -36,5 +36,6 @@ def resume(ctx: typer.Context, run: RunArgument = None, exit_code: ExitCodeOptio
         notify = notifier(state, bar)
         campaign = open_campaign(state.root, run, harness_maker(state, notify), notify)
         note(state, f"run {campaign.run.id}")
+        notify.keep(campaign.run.folder)
         result = campaign.execute()
     show(state, result.document(), exit_code=exit_code)

@@ -120,6 +120,7 @@ def round_(  # typer passes options by name
         maker = harness_maker(state, notify)
         campaign = start_campaign(state.root, definition, config, maker, notify)
         note(state, f"run {campaign.run.id}")
+        notify.keep(campaign.run.folder)
         result = campaign.execute()
     show(state, result.document(), exit_code=exit_code)
 

@@ -86,8 +86,8 @@ export function trajectory(place, points, steers, level) {
   const best = Math.min(...points.filter((p) => p.kind === "passed").map((p) => p.value), 1);
   const text = `Trajectory of ${points.length} candidates. Best so far: ${best.toFixed(3)} of the first incumbent's time.`;
   const { root, left, right, top, bottom, y } = frame(width, height, lo, hi, text);
-  const inner = width - left - right - 20;
-  const x = (index) => left + 12 + (points.length === 1 ? inner / 2 : (index * inner) / (points.length - 1));
+  const inner = width - left - right - 44;
+  const x = (index) => left + 26 + (points.length === 1 ? inner / 2 : (index * inner) / (points.length - 1));
   root.append(svg("line", { class: "unit", x1: left, x2: width - right, y1: y(1), y2: y(1) }));
   rounds(root, points, steers, { x, top, height, bottom });
 
@@ -119,7 +119,7 @@ function rounds(root, points, steers, { x, top, height, bottom }) {
   points.forEach((point, index) => {
     if (point.round === last) return;
     last = point.round;
-    const at = index ? (x(index - 1) + x(index)) / 2 : x(0) - 10;
+    const at = index ? (x(index - 1) + x(index)) / 2 : x(0) - 14;
     if (index) root.append(svg("line", { class: "grid", x1: at, x2: at, y1: top, y2: height - bottom }));
     if (steers.has(point.round)) root.append(titled(svg("path", { class: "steered", d: `M${at - 5} ${top - 10}h10l-5 9z` }), `steered before round ${point.round}`));
     if (at >= free) {
@@ -168,7 +168,7 @@ export function shrinking(place, pair) {
   if (final) root.append(whisker(width - right - 20, final, y));
   const note = y(end.ratio) < top + 26 ? 18 : -9;
   root.append(svg("text", { class: "strong", x: width - right - 32, y: y(end.ratio) + note, "text-anchor": "end" }, end.ratio.toFixed(3)));
-  root.append(svg("text", { x: left + 10, y: height - bottom + 18 }, seen.length ? `${first} blocks` : ""));
+  if (most > first && seen.length) root.append(svg("text", { x: left + 10, y: height - bottom + 18 }, `${first} blocks`));
   root.append(svg("text", { x: width - right, y: height - bottom + 18, "text-anchor": "end" }, `${pair.blocks || "?"} blocks`));
   place.replaceChildren(root);
 }

@@ -42,9 +42,8 @@ function draw() {
   const due = [...dirty];
   dirty.clear();
   for (const section of due) section();
-  const shown = performance.now();
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn ?? 0) + 1);
-  window.dispatchEvent(new CustomEvent("drawn", { detail: shown }));
+  window.dispatchEvent(new Event("drawn"));
 }
 
 // The stream
@@ -87,7 +86,8 @@ const STATES = { running: "● running", finished: "✓ finished", interrupted: 
 
 function head() {
   const run = get("run"), machine = get("environment");
-  $("title").textContent = run.definition ?? "Waiting for the run";
+  const parts = (run.definition ?? "Waiting for the run").split(/(?<=_)/);
+  $("title").replaceChildren(...parts.flatMap((part) => [part, el("wbr")]));
   $("run-id").textContent = run.run ?? "";
   $("subtitle").textContent = [`on ${run.target}`, machine.device, `agent ${run.agent}`, `promotions: ${run.mode === "ask" ? "a person decides" : "automatic"}`].filter(Boolean).join(" · ");
   document.title = `${run.state === "running" ? "● " : ""}${run.definition} – kopt`;
@@ -113,12 +113,12 @@ function figures() {
     ["Incumbent", incumbent ?? "–", closed.length ? count(closed.filter((r) => r.applied).length, "promotion") : ""],
     ["Candidates", all.length.toLocaleString("en"), `${passed} passed the gate`],
     ["Evaluations", (run.evaluations ?? 0).toLocaleString("en"), verdicts],
-    ["Running for", elapsed(), run.state === "running" ? "" : `${run.state}`],
+    ["Time", elapsed(), run.state === "running" ? `since ${clock(run.created)}` : `from ${clock(run.created)}`],
   ]);
 }
 
 function show(list, entries) {
-  list.replaceChildren(...entries.map(([name, value, note]) => el("div", {}, el("dt", {}, name), el("dd", { "data-figure": name }, value, note ? el("small", {}, note) : null))));
+  list.replaceChildren(...entries.map(([name, value, note]) => el("div", {}, el("dt", {}, name), el("dd", { "data-figure": name, class: name === "Incumbent" ? "name" : null }, value, note ? el("small", {}, note) : null))));
 }
 
 function elapsed() {
@@ -179,7 +179,7 @@ function facts(round) {
 
 function workers() {
   const at = Date.now() / 1000;
-  $("workers").replaceChildren(...(get("work").workers ?? []).map((each) => el("li", {}, el("span", {}, `${each.worker}: ${each.doing || "idle"}`), el("time", {}, duration(at - each.since)))));
+  $("workers").replaceChildren(...(get("work").workers ?? []).map((each) => el("li", { "data-busy": Boolean(each.doing) }, el("span", {}, `${each.worker}: ${each.doing || "idle"}`), el("time", {}, duration(at - each.since)))));
 }
 
 // Charts
@@ -216,6 +216,7 @@ function choosePair() {
     }));
   if (chosen && board.has(chosen)) select.value = chosen;
   else select.value = pairs[0] ?? "";
+  select.closest("label").hidden = !pairs.length;
 }
 
 function drawPair() {
@@ -234,7 +235,7 @@ const percent = (share) => `${Number((share * 100).toFixed(1))} %`;
 const CANDIDATES = [
   { name: "round", title: "Round", class: "num", descending: true },
   { name: "name", title: "Candidate" },
-  { name: "direction", title: "Direction" },
+  { name: "direction", title: "Direction", class: "optional" },
   { name: "verdict", title: "Verdict" },
   { name: "gate", title: "Gate" },
   { name: "ratio", title: "Time / incumbent" },
@@ -269,7 +270,7 @@ function candidateRow(row, lo, hi) {
   return el("tr", {},
     el("td", { class: "num" }, String(row.round)),
     el("td", { class: "wide" }, row.name, el("small", { class: "mono" }, row.sha256.slice(0, 12))),
-    el("td", {}, row.direction),
+    el("td", { class: "optional" }, row.direction),
     el("td", { class: "short" }, verdict(row.verdict), row.flags.length ? el("small", {}, `flags: ${row.flags.join(", ")}`) : null),
     el("td", { class: "short" }, row.passed === null ? el("span", { class: "soft" }, row.stage) : verdict(row.gate), row.decision ? el("small", {}, `${row.decision}${row.promoted ? ", applied" : ""}`) : null),
     el("td", { class: "short" }, interval(row.ratio, row.ci), row.ratio ? el("small", {}, interim) : null, row.ratio ? forest(row.ratio, row.ci, lo, hi) : null),
@@ -356,17 +357,17 @@ async function steer(event) {
 
 const EVALUATIONS = [
   { name: "number", title: "#", class: "num", descending: true },
-  { name: "time", title: "Time", descending: true },
+  { name: "time", title: "Time", class: "optional", descending: true },
   { name: "round", title: "Round", class: "num", descending: true },
   { name: "stage", title: "Stage" },
   { name: "candidate", title: "Candidate" },
   { name: "axes", title: "Axes" },
   { name: "verdict", title: "Verdict" },
-  { name: "trials", title: "Trials", class: "num", descending: true },
+  { name: "trials", title: "Trials", class: "num optional", descending: true },
   { name: "median_us", title: "Median, µs", class: "num" },
   { name: "uuid", title: "Workload" },
 ];
-const ROWS = 50;
+const ROWS = 25;
 let offset = 0, wanted = 0;
 const evaluationHeads = new Heads($("evaluations"), EVALUATIONS, "number", true, () => { offset = 0; fetchEvaluations(); });
 const refreshEvaluations = throttled(400, fetchEvaluations);
@@ -404,13 +405,13 @@ async function fetchEvaluations() {
 function evaluationRow([number, time, round, stage, candidate, sha256, uuid, axes, text, phase, trials, median_us]) {
   return el("tr", {},
     el("td", { class: "num" }, String(number)),
-    el("td", { class: "short" }, clock(time)),
+    el("td", { class: "short optional" }, clock(time)),
     el("td", { class: "num" }, String(round)),
     el("td", {}, stage),
     el("td", { title: sha256 }, candidate),
     el("td", { class: "short" }, axes),
     el("td", { class: "short" }, verdict(text), text === "pass" ? null : el("small", {}, `in ${phase}`)),
-    el("td", { class: "num" }, trials === null ? "–" : String(trials)),
+    el("td", { class: "num optional" }, trials === null ? "–" : String(trials)),
     el("td", { class: "num" }, microseconds(median_us)),
     el("td", { class: "short" }, el("code", {}, uuid.slice(0, 8))));
 }
@@ -456,7 +457,7 @@ new ResizeObserver(later(60, () => { drawTrajectory(); drawPair(); })).observe($
 setInterval(() => {
   if (get("run").state !== "running") return;
   workers();
-  for (const each of document.querySelectorAll('[data-figure="Running for"]')) each.firstChild.textContent = elapsed();
+  for (const each of document.querySelectorAll('[data-figure="Time"]')) each.firstChild.textContent = elapsed();
 }, 1000);
 setInterval(chooseRun, 30000);
 
