@@ -1,0 +1,162 @@
+"""Views of the archive: the same figures as the journals and the committed evidence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kopt_controller.campaign import CampaignResult
+from kopt_controller.indexed import open_index
+from kopt_controller.steering import STEER_FILE, Steer, append_steers
+from kopt_controller.views import (
+    Chapter,
+    Sources,
+    SubjectKey,
+    campaign_rows,
+    list_subjects,
+    nearest_place,
+    nearest_rank,
+    run_chapter,
+    subject_chapter,
+)
+from kopt_harness.archive import Archive
+from kopt_harness.catalog import Catalog
+from kopt_harness.root import Root
+
+
+def chapter_of(root: Root, definition: str, target: str) -> Chapter:
+    """All that is known of a definition on a target."""
+    with open_index(root.local) as index:
+        sources = Sources(root, Catalog(root), index)
+        return subject_chapter(sources, SubjectKey(definition, target))
+
+
+@pytest.fixture
+def campaign(toy: Any) -> CampaignResult:
+    """Three rounds on the simulated device."""
+    return toy.campaign(rounds=3).execute()
+
+
+def test_a_chapter_has_every_round_and_candidate_of_the_campaign(toy, campaign) -> None:
+    """Nothing that was measured is left out."""
+    chapter = chapter_of(toy.root, "toy_op_n", "cpu")
+    assert [point.round for point in chapter.rounds] == [1, 2, 3]
+    expected = [c.sha256 for result in campaign.rounds for c in result.candidates]
+    assert [point.sha256 for point in chapter.candidates] == expected
+    assert [point.label for point in chapter.rounds] == [r.decision.label for r in campaign.rounds]
+
+
+def test_the_best_level_is_the_product_of_the_promoted_ratios(toy, campaign) -> None:
+    """Best so far is what the promotions have multiplied up to."""
+    chapter = chapter_of(toy.root, "toy_op_n", "cpu")
+    level = 1.0
+    for result, point in zip(campaign.rounds, chapter.rounds, strict=True):
+        if result.incumbent.sha256 != result.incumbent_before.sha256:
+            level *= result.sweep.comparison.ratio
+        assert point.best == pytest.approx(level)
+    assert level < 1, "the fixture promotes something"
+
+
+def test_the_headline_is_the_last_promotion(toy, campaign) -> None:
+    """A later round that promotes nothing does not replace it."""
+    headline = chapter_of(toy.root, "toy_op_n", "cpu").headline
+    promoted = [r for r in campaign.rounds if r.promotion is not None and r.promotion.applied][-1]
+    assert headline is not None
+    assert headline.candidate.sha256 == promoted.incumbent.sha256
+    assert headline.ratio == promoted.sweep.comparison.ratio
+    assert headline.ci == promoted.sweep.comparison.ci
+
+
+def test_directions_count_every_candidate_once(toy, campaign) -> None:
+    """The outcomes of a direction add up to what was tried in it."""
+    chapter = chapter_of(toy.root, "toy_op_n", "cpu")
+    for row in chapter.directions:
+        parts = row.faster + row.undecided + row.slower + row.wrong + row.not_judged
+        assert parts == row.tried
+    assert sum(row.tried for row in chapter.directions) == len(chapter.candidates)
+
+
+def test_a_chapter_of_one_run_has_that_run_alone(toy, campaign) -> None:
+    """Other campaigns of the same operator stay out."""
+    toy.campaign(rounds=1).execute()
+    with open_index(toy.root.local) as index:
+        sources = Sources(toy.root, toy.catalog, index)
+        alone = run_chapter(sources, Archive(toy.root.local).run(campaign.run))
+        both = subject_chapter(sources, SubjectKey("toy_op_n", "cpu"))
+    assert {point.run for point in alone.rounds} == {campaign.run}
+    assert len(both.runs) == 2
+
+
+def test_a_steer_that_no_round_has_heard_waits(toy, campaign) -> None:
+    """It is shown, and belongs to no round yet."""
+    run = Archive(toy.root.local).run(campaign.run)
+    append_steers(run.folder / STEER_FILE, [Steer(kind="note", value="try tiles", by="ann")])
+    (steer,) = chapter_of(toy.root, "toy_op_n", "cpu").steers
+    assert (steer.order, steer.value, steer.by) == (0, "try tiles", "ann")
+
+
+def test_a_damaged_run_is_a_problem_beside_the_others(toy, campaign) -> None:
+    """One unreadable journal hides no other run."""
+    broken = toy.campaign(rounds=1)
+    broken.run.journal_path.write_text('{"schema": 99}\n{"schema": 99}\n')
+    chapter = chapter_of(toy.root, "toy_op_n", "cpu")
+    assert len(chapter.rounds) == 3
+    assert any(broken.run.id in problem for problem in chapter.problems)
+
+
+def test_a_chapter_outlives_its_definition(toy, campaign) -> None:
+    """What was measured is shown when the operator's folder is gone."""
+    (toy.root.kernels / "toy_op_n").rename(toy.root.path / "gone")
+    chapter = chapter_of(toy.root, "toy_op_n", "cpu")
+    assert len(chapter.rounds) == 3
+    assert chapter.subject.workloads == 0
+    assert chapter.problems
+
+
+def test_campaign_rows_need_no_journal(toy, campaign) -> None:
+    """A list of campaigns is answered by the index alone."""
+    with open_index(toy.root.local) as index:
+        Archive(toy.root.local).run(campaign.run).journal_path.unlink()
+        (row,) = campaign_rows(index)
+    assert row.rounds_closed == 3
+    assert sum(row.decisions.values()) == 3
+
+
+def test_retained_evidence_makes_a_chapter_without_any_run(checkout, tmp_path) -> None:
+    """Committed evidence alone has headline, workloads, floors and samples."""
+    folder = tmp_path / "artifacts"
+    folder.mkdir()
+    (tmp_path / "kernels").symlink_to(checkout / "kernels")
+    (folder / "retained").symlink_to(checkout / "artifacts" / "retained")
+    root = Root(tmp_path)
+    with open_index(root.local) as index:
+        assert SubjectKey("gdn_decode_qk4_v8_d128_k_last", "h200") in list_subjects(root, index)
+    chapter = chapter_of(root, "gdn_decode_qk4_v8_d128_k_last", "h200")
+    path = folder / "retained/gdn_decode_qk4_v8_d128_k_last/h200/summary.json"
+    summary = json.loads(path.read_text())
+    assert chapter.headline is not None
+    assert chapter.headline.ratio == summary["incumbent"]["ratio"]
+    told = {row["uuid"]: row for row in summary["workloads"]}
+    assert {row.uuid: row.candidate_us for row in chapter.workloads} == {
+        uuid: row["median_us"] for uuid, row in told.items()
+    }
+    assert all(row.floor_us == told[row.uuid]["floor_us"] for row in chapter.workloads)
+    assert chapter.samples
+    efficiency = {row.role: row for row in chapter.efficiency}
+    assert efficiency["candidate"].mean_us == pytest.approx(summary["mean_us"])
+    assert efficiency["incumbent"].mean_us == pytest.approx(
+        summary["incumbent"]["mean_us"], rel=0.02
+    )
+
+
+@pytest.mark.parametrize(("n", "rank", "place"), [(19, 19, 18), (54, 52, 51), (100, 95, 95)])
+def test_the_two_percentiles_differ_as_they_say(n, rank, place) -> None:
+    """The value at a place of 1 to n is the place itself."""
+    ordered = [float(each) for each in range(1, n + 1)]
+    assert (nearest_rank(ordered), nearest_place(ordered)) == (rank, place)
+
+
+@pytest.fixture
+def checkout() -> Path:
+    """The repository."""
+    return Path(__file__).parents[2]
