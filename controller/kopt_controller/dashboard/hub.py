@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 from kopt_harness.archive import Archive
 from kopt_harness.catalog import Catalog
-from kopt_harness.errors import NotFoundError
+from kopt_harness.errors import KoptError, NotFoundError
 
 from ..agents import agent_names
 from ..directions import load_directions
@@ -93,6 +94,13 @@ class Hub:
                     del self._watched[next(iter(self._watched))]
                 self._watched[found.id] = Watched(Follower(found, self._catalog))
             return self._watched[found.id]
+
+    def warm(self) -> None:
+        """Reads the run of this dashboard, so that the first page does not wait for it."""
+        with contextlib.suppress(KoptError):  # the page will be told
+            watched = self.watched()
+            if watched is not None:
+                watched.news(-1, 0)
 
     def runs(self) -> list[dict[str, str]]:
         """Campaigns to choose among, the latest first."""

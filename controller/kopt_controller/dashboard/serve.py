@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from types import FrameType
 
 import uvicorn
@@ -33,6 +34,7 @@ class Listener:
         Raises:
             UsageError: If the port cannot be taken.
         """
+        self._hub = hub
         self._socket = _listen(port)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://{HOST}:{self.port}/{token}/"
@@ -49,6 +51,7 @@ class Listener:
 
     def serve(self) -> None:
         """Answers until a signal comes, or ``stop``."""
+        threading.Thread(target=self._hub.warm, daemon=True).start()
         try:
             self._server.run(sockets=[self._socket])
         except KeyboardInterrupt:

@@ -22,7 +22,7 @@ class Board:
         if self._values.get(name) == value:
             return
         self.revision += 1
-        self._values[name] = dict(value)
+        self._values[name] = {**value}
         # Kept in the order of change, so that a look for news stops at the first old one.
         self._changed.pop(name, None)
         self._changed[name] = self.revision

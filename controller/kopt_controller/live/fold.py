@@ -8,7 +8,7 @@ is not known is passed over, so that a record of a newer part of the loop does n
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +25,8 @@ __all__ = ["Fold", "Setup"]
 _ROUND = re.compile(r"r(\d+)")
 _STAGES = ("gate", "sweep", "validation")
 _REPLAYED = 6
-"""Comparisons, the latest, whose history is computed where all blocks were there at once."""
+"""Ended comparisons, the latest, whose samples are kept: of a run that was there before anybody
+looked they get a history all the same."""
 
 
 class Setup(NamedTuple):
@@ -51,6 +52,13 @@ class Fold:
         self._setup = setup
         self._names = {setup.incumbent_sha256[:12]: setup.incumbent}
         self._pairs: dict[str, Pair] = {}
+        self._ended: deque[str] = deque()
+        """Comparisons that have ended and whose samples are still here."""
+        self._now: dict[str, Any] = {}
+        self._profiled: Counter[str] = Counter()
+        self._checked: Counter[tuple[int, str]] = Counter()
+        self._touched: dict[tuple[int, str], str] = {}
+        """Stage of the candidates that were measured since the last look."""
         self._level = 1.0
         """Time of the incumbent, of that of the first one."""
 
@@ -75,10 +83,8 @@ class Fold:
             all_at_once: The blocks are those of a run that was there before anybody looked: the
                 latest comparisons get the history that they would have been seen with.
         """
-        waiting = [name for name, pair in self._pairs.items() if pair.is_new]
-        for name in waiting[:-_REPLAYED] if all_at_once else ():
-            self._pairs[name].is_new = False
-        for name in waiting[-_REPLAYED:] if all_at_once else waiting:
+        self._settle()
+        for name in [name for name, pair in self._pairs.items() if pair.is_new]:
             pair = self._pairs[name]
             if all_at_once:
                 pair.replay()
@@ -93,7 +99,7 @@ class Fold:
         match rest:
             case ["steer"]:
                 self.board.update(name, steers=len(value["steers"]))
-                self._now(number, "state", None)
+                self._enter(number, "state", None)
             case ["proposals", direction]:
                 self._proposals(number, direction, value)
             case ["result"]:
@@ -103,32 +109,35 @@ class Fold:
             case [stage, solution, _, *unit] if stage in _STAGES:
                 self._unit(number, stage, solution, unit, record)
 
-    def _now(self, number: int, stage: str, solution: str | None) -> None:
+    def _enter(self, number: int, stage: str, solution: str | None) -> None:
         """What is being done; counts begin anew with each stage of each candidate."""
-        now = self.board.get("now")
+        now = self._now
         if (now.get("round"), now.get("stage"), now.get("sha256")) == (number, stage, solution):
             return
-        total = self._setup.sweep_workloads if stage == "sweep" else self._representatives()
-        self.board.put(
-            "now",
-            {
-                "round": number,
-                "stage": stage,
-                "sha256": solution,
-                "name": None if solution is None else self._names.get(solution, solution),
-                "checked": 0,
-                "timed": 0,
-                "blocks": 0,
-                "workloads": total if stage in _STAGES else None,
-            },
-        )
+        representatives = max(self._profiled.values(), default=None)
+        total = self._setup.sweep_workloads if stage == "sweep" else representatives
+        self._now = {
+            "round": number,
+            "stage": stage,
+            "sha256": solution,
+            "name": None if solution is None else self._names.get(solution, solution),
+            "checked": 0,
+            "timed": 0,
+            "blocks": 0,
+            "workloads": total if stage in _STAGES else None,
+        }
 
-    def _representatives(self) -> int | None:
-        """As many as there are profiles of one solution: it is profiled on each."""
-        counts = Counter(each["sha256"] for each in self.board.named("profile/"))
-        return max(counts.values(), default=None)
+    def _settle(self) -> None:
+        """Puts on the board what was counted: once a look, not once a record."""
+        if self._now:
+            self.board.put("now", self._now)
+        for (number, solution), stage in self._touched.items():
+            checked = self._checked[number, solution]
+            self._candidate(number, solution, stage=stage, checked=checked)
+        self._touched.clear()
 
     def _profile(self, solution: str, uuid: str, value: Mapping[str, Any]) -> None:
+        self._profiled[solution] += 1
         kernels = sorted(value["kernels"], key=lambda each: -each["total_us"])
         diagnosis = value.get("diagnosis") or {}
         self.board.put(
@@ -150,47 +159,57 @@ class Fold:
         if not proposed:
             return
         self.board.update(f"round/{number}", direction=direction)
-        self._now(number, "candidates", None)
+        self._enter(number, "candidates", None)
         for each in proposed:
             short = each["sha256"][:12]
             self._names[short] = each["name"]
-            self.board.update(
-                f"candidate/{number}/{short}",
-                round=number,
+            self._candidate(
+                number,
+                short,
                 name=each["name"],
                 sha256=each["sha256"],
                 direction=direction,
                 what=each.get("rationale", ""),
-                stage="proposed",
-                checked=0,
-                verdict=None,
-                passed=None,
-                ratio=None,
-                ci=None,
-                basis=None,
-                flags=[],
-                reason="",
-                relative=None,
-                promoted=False,
             )
+
+    def _candidate(self, number: int, solution: str, **fields: Any) -> None:
+        """Changes what is known of a candidate; it begins with nothing."""
+        name = f"candidate/{number}/{solution}"
+        known = self.board.get(name) or {
+            "round": number,
+            "name": self._names.get(solution, solution),
+            "sha256": solution,
+            "direction": "",
+            "what": "",
+            "stage": "proposed",
+            "checked": 0,
+            "verdict": None,
+            "passed": None,
+            "ratio": None,
+            "ci": None,
+            "basis": None,
+            "flags": [],
+            "reason": "",
+            "relative": None,
+            "promoted": False,
+        }
+        self.board.put(name, {**known, **fields})
 
     def _unit(
         self, number: int, stage: str, solution: str, unit: Sequence[str], record: JournalRecord
     ) -> None:
-        candidate = f"candidate/{number}/{solution}"
-        self._now(number, stage, solution)
-        now = self.board.get("now")
+        self._enter(number, stage, solution)
         match unit:
             case ["check", sha256, uuid, *_]:
                 self.table.add(self._evaluated(number, stage, (sha256, uuid), record))
-                checked = self.board.get(candidate).get("checked", 0) + 1
-                self.board.update(candidate, stage=f"{stage}: check", checked=checked)
-                self.board.update("now", checked=now["checked"] + 1)
+                self._checked[number, solution] += 1
+                self._touched[number, solution] = f"{stage}: check"
+                self._now["checked"] += 1
             case ["block", names, uuid, _] if "a_ns" in record.value:
-                self.board.update(candidate, stage=f"{stage}: timing")
+                self._touched[number, solution] = f"{stage}: timing"
                 pair = self._pair(number, stage, solution, names)
                 pair.add(uuid, record.value["a_ns"], record.value["b_ns"])
-                self.board.update("now", timed=pair.workloads, blocks=pair.blocks)
+                self._now |= {"timed": pair.workloads, "blocks": pair.blocks}
 
     def _evaluated(
         self, number: int, stage: str, what: tuple[str, str], record: JournalRecord
@@ -231,26 +250,28 @@ class Fold:
         document = self._pairs[name].document()
         self.board.update(name, **document)
         last = document["history"][-1] if document["history"] else None
-        _, number, _, solution = name.split("/")
-        candidate = f"candidate/{number}/{solution}"
-        if last is not None and self.board.get(name)["final"] is None:
-            self.board.update(candidate, ratio=last[1], ci=last[2:], basis="interim")
+        _, number, stage, solution = name.split("/")
+        # A validation repeats what the sweep has found; it does not take its place.
+        is_open = self.board.get(name)["final"] is None and stage != "validation"
+        if last is not None and is_open:
+            self._candidate(int(number), solution, ratio=last[1], ci=last[2:], basis="interim")
 
     def _outcome(self, number: int, stage: str, solution: str, value: Mapping[str, Any]) -> None:
+        self._settle()
         judged = value["gate"] if stage == "validation" else value
-        candidate = f"candidate/{number}/{solution}"
+        candidate = self.board.get(f"candidate/{number}/{solution}")
         fields: dict[str, Any] = {"stage": f"{stage}: done"}
         if judged is not None:
             evaluation = judged["evaluation"]
             self._times(number, stage, solution, evaluation)
-            fields["flags"] = _flags(self.board.get(candidate), evaluation)
+            fields["flags"] = _flags(candidate, evaluation)
             if stage == "gate":
                 fields |= {"passed": judged["passed"], "reason": judged["reason"]["detail"]}
             if stage != "validation":
                 fields["verdict"] = evaluation["verdict"]
                 fields |= self._compared(judged["comparison"], stage)
             self._final(f"pair/{number}/{stage}/{solution}", judged["comparison"])
-        self.board.update(candidate, **fields)
+        self._candidate(number, solution, **fields)
 
     def _times(self, number: int, stage: str, solution: str, evaluation: Mapping[str, Any]) -> None:
         for each in evaluation["workloads"]:
@@ -270,10 +291,15 @@ class Fold:
         }
 
     def _final(self, name: str, comparison: Mapping[str, Any] | None) -> None:
-        if comparison is None or not self.board.get(name):
+        if comparison is None or name not in self._pairs:
             return
         names = ("ratio", "ci", "confidence", "margin", "decision", "looks", "reason")
         self.board.update(name, final={each: comparison[each] for each in names})
+        self._ended.append(name)
+        if len(self._ended) > _REPLAYED:
+            # Its samples are not needed any more, and are most of what a long run takes.
+            oldest = self._ended.popleft()
+            self.board.update(oldest, **self._pairs.pop(oldest).document())
 
     def _result(self, number: int, value: dict[str, Any], time: str) -> None:
         result = parse_round(value)
@@ -281,9 +307,8 @@ class Fold:
         applied = promotion is not None and promotion.applied
         comparison = None if result.sweep is None else result.sweep.comparison
         if best is not None:
-            candidate = f"candidate/{number}/{best.sha256[:12]}"
             label = result.decision.label
-            self.board.update(candidate, decision=label, promoted=applied)
+            self._candidate(number, best.sha256[:12], decision=label, promoted=applied)
         if applied and comparison is not None and comparison.ratio is not None:
             self._level *= comparison.ratio
         self.board.update(

@@ -47,16 +47,13 @@ class Pair:
         """
         self.confidence = confidence
         self.history: list[Interval] = []
+        self.blocks = 0
+        """So far."""
         self.is_new = False
         """Whether there are blocks that no interval was taken of."""
         self._rounds = rounds
         self._samples: dict[str, list[tuple[Sequence[int], Sequence[int]]]] = {}
         self._levels: dict[str, list[tuple[float, float]]] = {}
-
-    @property
-    def blocks(self) -> int:
-        """Blocks so far."""
-        return sum(map(len, self._samples.values()))
 
     @property
     def workloads(self) -> int:
@@ -66,6 +63,7 @@ class Pair:
     def add(self, uuid: str, a_ns: Sequence[int], b_ns: Sequence[int]) -> None:
         """One more block of a workload."""
         self._samples.setdefault(uuid, []).append((a_ns, b_ns))
+        self.blocks += 1
         self.is_new = True
 
     def look(self) -> bool:

@@ -41,7 +41,14 @@ function draw() {
   drawing = false;
   const due = [...dirty];
   dirty.clear();
-  for (const section of due) section();
+  for (const section of due) {
+    try {
+      section();
+    } catch (error) {
+      // One section that cannot be drawn must not take the others with it.
+      console.error(error);
+    }
+  }
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn ?? 0) + 1);
   window.dispatchEvent(new Event("drawn"));
 }
@@ -184,6 +191,8 @@ function workers() {
 
 // Charts
 
+let drawnTrajectory = "";
+
 function drawTrajectory() {
   const steered = new Set();
   let before = 0;
@@ -199,6 +208,10 @@ function drawTrajectory() {
     text: `${c.name}, round ${c.round}: ${c.verdict}, ${c.relative === null ? "not timed" : `${ratio(c.relative)} of the first incumbent's time`}${c.promoted ? ", promoted" : ""}`,
   }));
   const level = named("round/").filter((r) => r.level).at(-1)?.level ?? 1;
+  // With hundreds of marks it is the largest part of an update, and few updates move one.
+  const key = [$("trajectory").clientWidth, level, [...steered], points.map((p) => [p.value, p.kind, p.promoted, p.text])].join();
+  if (key === drawnTrajectory) return;
+  drawnTrajectory = key;
   trajectory($("trajectory"), points, steered, level);
   const best = bestOf(named("candidate/"));
   $("trajectory-reading").textContent = best ? `Best so far: ${best.name} of round ${best.round}, ${interval(best.ratio, best.ci)} of the incumbent's time then (${best.basis}).` : "";
