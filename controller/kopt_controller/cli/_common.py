@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from ..report import Block
+
 __all__ = [
     "AGENTS",
     "EVIDENCE",
@@ -49,6 +51,7 @@ __all__ = [
     "discard_stdout",
     "emit",
     "examples",
+    "live_blocks",
     "live_lines",
     "load_solution",
     "note",
@@ -58,6 +61,7 @@ __all__ = [
     "print_table",
     "progress",
     "report_error",
+    "shows_live",
     "state_of",
 ]
 
@@ -222,12 +226,7 @@ def print_table(
         rows: Cells, as long as ``columns``.
         numeric: Headings of the columns to align to the right.
     """
-    table = _table()
-    for column in columns:
-        table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
-    console.print(table)
+    console.print(_table(columns, rows, numeric))
 
 
 class ProgressHandle(Protocol):
@@ -283,14 +282,28 @@ def live_lines(state: AppState, lines: Callable[[], list[str]]) -> Iterator[None
         state: Of the command; ``-q`` hides them.
         lines: Makes them, as often as they are shown.
     """
-    if state.verbosity < 0 or not sys.stderr.isatty():
+    with live_blocks(state, lines):
+        yield
+
+
+@contextmanager
+def live_blocks(state: AppState, blocks: Callable[[], Sequence[Block]]) -> Iterator[None]:
+    """The same with tables among the lines.
+
+    Args:
+        state: Of the command; ``-q`` hides them.
+        blocks: Makes them, as often as they are shown.
+    """
+    if not shows_live(state):
         yield
         return
+    from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
-    def shown() -> Text:
-        return Text("\n".join(lines()))
+    def shown() -> Group:
+        found = blocks()
+        return Group(*(Text(e) if isinstance(e, str) else _table(*e) for e in found))
 
     with Live(
         get_renderable=shown,
@@ -299,6 +312,11 @@ def live_lines(state: AppState, lines: Callable[[], list[str]]) -> Iterator[None
         transient=True,
     ):
         yield
+
+
+def shows_live(state: AppState) -> bool:
+    """Whether somebody looks at stderr."""
+    return state.verbosity >= 0 and sys.stderr.isatty()
 
 
 def examples(*lines: str) -> str:
@@ -383,11 +401,18 @@ def pick_workloads(
     return state.catalog.select(definition, given)
 
 
-def _table() -> Table:
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], numeric: Sequence[str] = ()
+) -> Table:
     from rich import box
     from rich.table import Table
 
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+    return table
 
 
 def _console(file: Any) -> Console:

@@ -6,7 +6,8 @@ Reading costs as much as what was appended since the last look, whatever the run
 
 from __future__ import annotations
 
+from .blocks import live_blocks, summary_line
 from .board import Board
 from .follow import Follower
 
-__all__ = ["Board", "Follower"]
+__all__ = ["Board", "Follower", "live_blocks", "summary_line"]
