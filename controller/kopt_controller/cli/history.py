@@ -39,7 +39,6 @@ def history(
     from ..indexed import history_document, open_index
     from ..rows import (
         PROMOTION_COLUMNS,
-        PROMOTION_NUMERIC,
         ROUND_COLUMNS,
         ROUND_NUMERIC,
         promotion_row,
@@ -60,7 +59,7 @@ def history(
         if document["promotions"]:
             console.print("Promotions by kopt promote:")
             rows = [promotion_row(each) for each in document["promotions"]]
-            print_table(console, PROMOTION_COLUMNS, rows, numeric=PROMOTION_NUMERIC)
+            print_table(console, PROMOTION_COLUMNS, rows)
 
     for problem in document["problems"]:
         note(state, f"note: {problem}")
