@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kopt_harness.archive import Archive, Run
@@ -97,19 +98,25 @@ class RunView(NamedTuple):
         return run_document(head, [round_digest(each) for each in self.rounds], promotions)
 
 
-def view_run(run: Run, promotions: Sequence[PromotionView] = ()) -> RunView:
+def view_run(
+    run: Run,
+    promotions: Sequence[PromotionView] = (),
+    read: Callable[[Path], tuple[JournalRecord, ...]] = read_journal,
+) -> RunView:
     """Reads a run, also while it is being written.
 
     Args:
         run: A campaign.
         promotions: All of the archive; those that concern the run are kept.
+        read: Gives the records; what leaves some out must keep those that close rounds and end
+            the run.
 
     Raises:
         InvalidInputError: If it is no campaign, or its journal is damaged.
     """
     manifest = read_manifest(run)
     is_running = is_being_written(run.journal_path)
-    records = read_journal(run.journal_path)
+    records = read(run.journal_path)
     rounds = closed_rounds(records)
     finished = any(record.key == FINISHED_KEY for record in records)
     later = tuple(

@@ -12,8 +12,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,8 +34,15 @@ __all__ = [
     "is_being_written",
     "read_journal",
     "read_records",
+    "read_selected",
     "tail_bytes",
 ]
+
+
+_HEAD = re.compile(
+    rb'\{"schema":%d,"seq":\d+,"time":"[^"\\]*","key":"([^"\\]*)","value":' % SCHEMA_VERSION
+)
+"""How a line begins that ``Journal`` has written."""
 
 
 class JournalRecord(NamedTuple):
@@ -236,6 +244,34 @@ def read_records(path: Path, *, start: int = 0, seq: int = 0) -> Iterator[Placed
             end += len(line)
             seq += 1
             yield PlacedRecord(record, end)
+
+
+def read_selected(path: Path, wanted: Callable[[str], bool]) -> tuple[JournalRecord, ...]:
+    """Records by their keys; the lines of all others are passed over without being parsed.
+
+    So damage in those is not noticed: ask ``read_journal``, or the index, whether there is any.
+
+    Args:
+        path: Of a journal; none of a file that is not there.
+        wanted: Whether a key is.
+
+    Raises:
+        InvalidInputError: If a wanted record that others follow cannot be read.
+    """
+    if not path.exists():
+        return ()
+    found = []
+    with path.open("rb") as file:
+        for seq, line in enumerate(file):
+            head = _HEAD.match(line)
+            if head is not None and not wanted(head[1].decode()):
+                continue
+            record = _parse_line(line[:-1], seq) if line.endswith(b"\n") else None
+            if record is None:
+                return tuple(each for each in read_journal(path) if wanted(each.key))
+            if wanted(record.key):
+                found.append(record)
+    return tuple(found)
 
 
 def tail_bytes(path: Path, end: int) -> int:

@@ -1,6 +1,7 @@
 """Views of the archive: the same figures as the journals and the committed evidence."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from kopt_controller.views import (
 )
 from kopt_harness.archive import Archive
 from kopt_harness.catalog import Catalog
+from kopt_harness.journal import read_journal
 from kopt_harness.root import Root
 
 
@@ -111,6 +113,65 @@ def test_a_chapter_outlives_its_definition(toy, campaign) -> None:
     assert len(chapter.rounds) == 3
     assert chapter.subject.workloads == 0
     assert chapter.problems
+
+
+def test_a_campaign_without_a_closed_round_has_a_chapter_all_the_same(toy: Any) -> None:
+    """A run that has just begun is shown with what it was asked for."""
+    begun = toy.campaign(rounds=2)
+    chapter = chapter_of(toy.root, "toy_op_n", "cpu")
+    assert [asked.run for asked in chapter.runs] == [begun.run.id]
+    assert chapter.headline is None
+    assert not chapter.rounds
+
+
+def test_a_new_line_begins_where_incumbents_do_not_follow_from_each_other(
+    toy: Any, campaign: CampaignResult
+) -> None:
+    """What somebody has put in place by hand is compared with nothing before it."""
+    kernel = toy.root.kernels / "toy_op_n" / "solutions" / "plain" / "solution/python/kernel.py"
+    kernel.write_text("def run(x, y):\n    y[:] = 1 + x\n")
+    (toy.root.kernels / "toy_op_n" / "retained.toml").write_text('[cpu]\nsolution = "plain"\n')
+    toy.campaign(rounds=1).execute()
+    points = chapter_of(toy.root, "toy_op_n", "cpu").rounds
+    assert [point.segment for point in points] == [1, 1, 1, 2]
+
+
+def test_a_promotable_candidate_is_the_headline_where_nothing_was_promoted(toy: Any) -> None:
+    """With promotion left to a person, later rounds do not hide what waits for one."""
+    result = toy.campaign(rounds=4, promotion="ask").execute()
+    chapter = chapter_of(toy.root, "toy_op_n", "cpu")
+    promotable = [r for r in result.rounds if r.decision.label == "promote"]
+    assert chapter.headline is not None
+    assert promotable
+    assert chapter.headline.candidate.sha256 == promotable[-1].best.sha256
+    assert not chapter.headline.applied
+    assert all(point.best == 1.0 for point in chapter.rounds)
+
+
+def test_damaged_evidence_is_a_problem_and_hides_no_round(
+    toy: Any, campaign: CampaignResult
+) -> None:
+    """The rounds of the archive are there without it."""
+    folder = toy.root.retained / "toy_op_n" / "cpu"
+    (folder / "summary.json").write_text('{"schema": 1}')
+    chapter = chapter_of(toy.root, "toy_op_n", "cpu")
+    assert len(chapter.rounds) == 3
+    assert any("toy_op_n/cpu" in problem for problem in chapter.problems)
+
+
+def test_samples_are_those_of_the_sweep_of_the_headline(toy: Any, campaign: CampaignResult) -> None:
+    """As many calls as the blocks of the journal have, of both solutions."""
+    chapter = chapter_of(toy.root, "toy_op_n", "cpu")
+    assert chapter.headline is not None
+    run, _, number = chapter.headline.source.partition("/")
+    records = read_journal(Archive(toy.root.local).run(run).journal_path)
+    blocks = [r for r in records if re.match(rf"r{number}/sweep/.*/block/", r.key)]
+    assert chapter.samples
+    for each in chapter.samples:
+        own = [r.value for r in blocks if f"/{each.uuid}/" in r.key]
+        assert each.blocks == len(own) > 0
+        assert len(each.candidate_ns) == sum(len(value["b_ns"]) for value in own)
+        assert len(each.incumbent_ns) == sum(len(value["a_ns"]) for value in own)
 
 
 def test_campaign_rows_need_no_journal(toy, campaign) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kopt_harness.errors import InfraError, InvalidInputError, UsageError
-from kopt_harness.journal import Journal, is_being_written, read_journal
+from kopt_harness.journal import Journal, is_being_written, read_journal, read_selected
 from kopt_harness.ledger import DictLedger, Ledger, recorded
 
 _HOLD = """
@@ -264,3 +264,38 @@ def test_threads_write_whole_records(tmp_path: Path) -> None:
     with Journal(path) as journal, ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: journal.put(f"unit/{n}", {"text": "x" * 500}), range(60)))
     assert {record.key for record in read_journal(path)} == {f"unit/{n}" for n in range(60)}
+
+
+def test_selected_records_are_those_of_the_whole_journal(tmp_path: Path) -> None:
+    """By key, in order, with their places and values; nothing of a file that is not there."""
+    path = tmp_path / "journal.jsonl"
+    _filled(path, 6)
+    with Journal(path) as journal:
+        journal.put('odd "key" \u00e9\\', {"n": 1})
+
+    def wanted(key: str) -> bool:
+        return key in ("unit/1", "unit/4") or key.startswith("odd")
+
+    whole = read_journal(path)
+    assert read_selected(path, wanted) == tuple(r for r in whole if wanted(r.key))
+    assert len(read_selected(path, wanted)) == 3
+    assert read_selected(tmp_path / "none.jsonl", wanted) == ()
+
+
+def test_a_selected_record_that_is_damaged_is_an_error(tmp_path: Path) -> None:
+    """Others behind it show that it is no tail; a torn tail is left out."""
+    path = tmp_path / "journal.jsonl"
+    lines = _filled(path, 3).splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:-4] + b"\n" + lines[2])
+    with pytest.raises(InvalidInputError, match="record 1"):
+        read_selected(path, lambda key: key == "unit/1")
+    path.write_bytes(lines[0] + lines[1] + lines[2][:-9])
+    assert [record.key for record in read_selected(path, lambda _: True)] == ["unit/0", "unit/1"]
+
+
+def test_records_that_are_not_selected_are_not_looked_into(tmp_path: Path) -> None:
+    """That is why it is fast, and why it finds no damage in them."""
+    path = tmp_path / "journal.jsonl"
+    lines = _filled(path, 3).splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:-4] + b"\n" + lines[2])
+    assert [r.key for r in read_selected(path, lambda key: key == "unit/2")] == ["unit/2"]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from .chapters import Sources, run_chapter, subject_chapter
 from .estimates import Estimates, estimates, nearest_place, nearest_rank
+from .foreign import Claim, ForeignRun, ForeignWorkload, foreign_runs
 from .model import (
     Asked,
     BlockSamples,
-    CampaignRow,
     CandidatePoint,
     Chapter,
     Command,
@@ -32,7 +32,14 @@ from .model import (
     Subject,
     WorkloadRow,
 )
-from .overview import SubjectKey, campaign_rows, evaluation_table, list_subjects, retained_folder
+from .overview import (
+    CampaignRow,
+    SubjectKey,
+    campaign_rows,
+    evaluation_table,
+    list_subjects,
+    retained_folder,
+)
 from .sources import Pair, PairRow, retained_pair, round_pair
 
 __all__ = [
@@ -41,6 +48,7 @@ __all__ = [
     "CampaignRow",
     "CandidatePoint",
     "Chapter",
+    "Claim",
     "Command",
     "Cost",
     "DecisionView",
@@ -49,6 +57,8 @@ __all__ = [
     "EnvironmentView",
     "Estimates",
     "EvaluationTable",
+    "ForeignRun",
+    "ForeignWorkload",
     "Hardware",
     "Headline",
     "Pair",
@@ -64,6 +74,7 @@ __all__ = [
     "campaign_rows",
     "estimates",
     "evaluation_table",
+    "foreign_runs",
     "list_subjects",
     "nearest_place",
     "nearest_rank",

@@ -12,6 +12,7 @@ from kopt_harness.catalog import Catalog
 from kopt_harness.errors import KoptError
 from kopt_harness.files import read_json
 from kopt_harness.index import Index
+from kopt_harness.journal import JournalRecord, read_selected
 from kopt_harness.root import Root
 
 from ..history import PromotionView, RunView, list_promotions, view_run
@@ -21,7 +22,7 @@ from .described import asked, environments, known_of
 from .model import BlockSamples, Chapter, DecisionView, Headline
 from .overview import SubjectKey, evaluation_table, retained_folder
 from .reproduce import commands
-from .sources import Pair, retained_pair, retained_samples, round_pair, round_samples
+from .sources import Pair, is_summary, retained_pair, retained_samples, round_pair, round_samples
 from .tables import Work, efficiency_rows, regime_views, workload_rows
 from .trajectory import (
     Placed,
@@ -77,9 +78,11 @@ def run_chapter(sources: Sources, run: Run) -> Chapter:
     Raises:
         InvalidInputError: If it is no campaign, or its journal is damaged.
     """
-    view = view_run(run, list_promotions(sources.index))
+    view = view_run(run, list_promotions(sources.index), _summaries)
+    known = [each for each in sources.index.runs(CAMPAIGN) if each.id == run.id]
+    problems = tuple(each.problem for each in known if each.problem)
     key = SubjectKey(view.manifest.definition, view.manifest.target)
-    return _chapter(sources, key, _Evidence((view,), view.promotions))
+    return _chapter(sources, key, _Evidence((view,), view.promotions, problems=problems))
 
 
 def subject_chapter(sources: Sources, key: SubjectKey) -> Chapter:
@@ -90,14 +93,22 @@ def subject_chapter(sources: Sources, key: SubjectKey) -> Chapter:
     promotions = list_promotions(sources.index)
     views, problems = [], []
     for each in sources.index.runs(CAMPAIGN, definition=key.definition, target=key.target):
+        if each.problem:
+            problems.append(f"{each.id}: {each.problem}")
         try:
-            views.append(view_run(Run(each.folder), promotions))
+            views.append(view_run(Run(each.folder), promotions, _summaries))
         except KoptError as error:
-            problems.append(f"{each.id}: {error.message}")
+            if not each.problem:
+                problems.append(f"{each.id}: {error.message}")
     own = [each for each in promotions if (each.definition, each.target) == key]
     folder = retained_folder(sources.root, key)
     evidence = _Evidence(tuple(views), tuple(own), folder, tuple(problems))
     return _chapter(sources, key, evidence)
+
+
+def _summaries(path: Path) -> tuple[JournalRecord, ...]:
+    """The index has read every record, so that damage in the others is known."""
+    return read_selected(path, is_summary)
 
 
 def _chapter(sources: Sources, key: SubjectKey, evidence: _Evidence) -> Chapter:
@@ -139,20 +150,23 @@ def _chapter(sources: Sources, key: SubjectKey, evidence: _Evidence) -> Chapter:
 
 
 def _choose(placed: Sequence[Placed], retained: Path | None) -> tuple[_Chosen | None, list[str]]:
-    """The newest pair that moved the incumbent, else the newest that was swept."""
-    swept = [(each, pair) for each in placed if (pair := round_pair(each.view, each.result))]
-    moving = [found for found in swept if found[0].applied]
+    """The newest pair that moved the incumbent, else that may, else that was swept."""
+    swept = [p for p in placed if p.result.sweep is not None and p.result.sweep.comparison]
+    moving = [each for each in swept if each.applied]
+    waiting = [each for each in swept if each.result.decision.label == "promote"]
     problems: list[str] = []
     kept: _Chosen | None = None
     if retained is not None:
         try:
-            pair = retained_pair(retained)
-            kept = _Chosen(pair, retained_samples(retained), _retained_decision(pair, retained))
+            old = retained_pair(retained)
+            kept = _Chosen(old, retained_samples(retained), _retained_decision(old, retained))
         except KoptError as error:
             problems.append(error.message)
-    if not (moving or swept):
+    if not swept:
         return kept, problems
-    each, pair = (moving or swept)[-1]
+    each = (moving or waiting or swept)[-1]
+    pair = round_pair(each.view, each.result)
+    assert pair is not None, "only rounds with a comparison were taken"
     if kept is not None and kept.pair.candidate.sha256 == pair.candidate.sha256:
         # The round says more of each workload, its evidence more of the whole.
         pair = pair._replace(limits=kept.pair.limits, provisional=kept.pair.provisional)

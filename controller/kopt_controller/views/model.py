@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from kopt_harness.schema import Model
+from pydantic import ConfigDict
 
 __all__ = [
     "Asked",
     "BlockSamples",
-    "CampaignRow",
     "CandidatePoint",
     "Chapter",
     "Command",
@@ -32,14 +32,22 @@ __all__ = [
     "Standing",
     "SteerPoint",
     "Subject",
+    "View",
     "WorkloadRow",
 ]
+
+
+class View(Model):
+    """The base: what is shown is made often and described nowhere, so docstrings stay here."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
 
 Interval = tuple[float, float]
 Outcome = Literal["faster", "slower", "undecided", "wrong", "not-judged"]
 
 
-class Subject(Model):
+class Subject(View):
     """The operator."""
 
     id: str
@@ -53,7 +61,7 @@ class Subject(Model):
     """Those that vary."""
 
 
-class Hardware(Model):
+class Hardware(View):
     """The target, and the figures that floors rest on."""
 
     name: str
@@ -66,7 +74,7 @@ class Hardware(Model):
     """Of each figure that is known."""
 
 
-class Asked(Model):
+class Asked(View):
     """What one run was to do."""
 
     run: str
@@ -88,7 +96,7 @@ class Asked(Model):
     """Options of measuring that differ from the defaults."""
 
 
-class EnvironmentView(Model):
+class EnvironmentView(View):
     """One epoch: a state of one device."""
 
     epoch: str
@@ -99,14 +107,14 @@ class EnvironmentView(Model):
     """All that was recorded, nested names joined with a dot."""
 
 
-class Standing(Model):
+class Standing(View):
     """A solution by name and content."""
 
     name: str
     sha256: str
 
 
-class Headline(Model):
+class Headline(View):
     """The one number of a chapter, and what it stands on."""
 
     candidate: Standing
@@ -133,7 +141,7 @@ class Headline(Model):
     """What limits it now, one sentence."""
 
 
-class EfficiencyRow(Model):
+class EfficiencyRow(View):
     """One solution, or the floor, over all workloads of the headline."""
 
     role: Literal["candidate", "incumbent", "baseline", "floor"]
@@ -154,7 +162,7 @@ class EfficiencyRow(Model):
     """That it has a time for."""
 
 
-class WorkloadRow(Model):
+class WorkloadRow(View):
     """The pair on one workload."""
 
     uuid: str
@@ -190,7 +198,7 @@ class WorkloadRow(Model):
         return ", ".join(f"{name}={value}" for name, value in self.axes.items())
 
 
-class RegimeView(Model):
+class RegimeView(View):
     """What limited the incumbent in one regime, in the last round."""
 
     regime: str
@@ -205,7 +213,7 @@ class RegimeView(Model):
     diagnosis: str
 
 
-class RoundPoint(Model):
+class RoundPoint(View):
     """One closed round in the trajectory."""
 
     order: int
@@ -233,7 +241,7 @@ class RoundPoint(Model):
     """Rounds whose incumbents follow from each other; another one begins where they do not."""
 
 
-class CandidatePoint(Model):
+class CandidatePoint(View):
     """One candidate of one round."""
 
     order: int
@@ -259,7 +267,7 @@ class CandidatePoint(Model):
     flags: tuple[str, ...]
 
 
-class SteerPoint(Model):
+class SteerPoint(View):
     """One thing that a person said."""
 
     order: int
@@ -271,7 +279,7 @@ class SteerPoint(Model):
     by: str
 
 
-class DecisionView(Model):
+class DecisionView(View):
     """How one round or promotion was closed."""
 
     source: str
@@ -291,7 +299,7 @@ class DecisionView(Model):
     detail: str
 
 
-class DirectionRow(Model):
+class DirectionRow(View):
     """One optimisation direction over all rounds of the chapter."""
 
     direction: str
@@ -310,7 +318,7 @@ class DirectionRow(Model):
     best_ci: Interval | None
 
 
-class BlockSamples(Model):
+class BlockSamples(View):
     """The samples of a pair on one workload, all blocks together."""
 
     uuid: str
@@ -321,7 +329,7 @@ class BlockSamples(Model):
     incumbent_ns: tuple[int, ...]
 
 
-class Cost(Model):
+class Cost(View):
     """One row of the cost ledger."""
 
     what: str
@@ -329,14 +337,14 @@ class Cost(Model):
     unit: str
 
 
-class Command(Model):
+class Command(View):
     """A command line that makes something of the chapter again."""
 
     why: str
     line: str
 
 
-class EvaluationTable(Model):
+class EvaluationTable(View):
     """Every evaluated workload, column by column: tens of thousands of rows stay small."""
 
     solutions: tuple[str, ...] = ()
@@ -349,26 +357,7 @@ class EvaluationTable(Model):
     """Rows that there are; more than are here where they were limited."""
 
 
-class CampaignRow(Model):
-    """One campaign in a list."""
-
-    run: str
-    definition: str
-    target: str
-    created: str
-    agent: str
-    state: str
-    rounds_closed: int
-    rounds_planned: int
-    decisions: dict[str, int]
-    """How often each label closed a round."""
-    best_ratio: float | None
-    """The least ratio of a sweep."""
-    best_ci: Interval | None
-    last_time: str
-
-
-class Chapter(Model):
+class Chapter(View):
     """All that is known of one definition on one target, or of one run."""
 
     subject: Subject

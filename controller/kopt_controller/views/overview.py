@@ -14,9 +14,35 @@ from kopt_harness.root import Root
 
 from ..indexed import runs_document
 from ..kinds import CAMPAIGN
-from .model import CampaignRow, EvaluationTable
+from .model import EvaluationTable, Interval, View
 
-__all__ = ["SubjectKey", "campaign_rows", "evaluation_table", "list_subjects", "retained_folder"]
+__all__ = [
+    "CampaignRow",
+    "SubjectKey",
+    "campaign_rows",
+    "evaluation_table",
+    "list_subjects",
+    "retained_folder",
+]
+
+
+class CampaignRow(View):
+    """One campaign in a list."""
+
+    run: str
+    definition: str
+    target: str
+    created: str
+    agent: str
+    state: str
+    rounds_closed: int
+    rounds_planned: int
+    decisions: dict[str, int]
+    """How often each label closed a round."""
+    best_ratio: float | None
+    """The least ratio of a sweep."""
+    best_ci: Interval | None
+    last_time: str
 
 
 class SubjectKey(NamedTuple):

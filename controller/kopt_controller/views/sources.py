@@ -16,15 +16,25 @@ from typing import Any, NamedTuple
 from kopt_harness.bench.stats import block_levels, interval_of
 from kopt_harness.errors import InvalidInputError
 from kopt_harness.files import read_json
-from kopt_harness.journal import JournalRecord
+from kopt_harness.journal import JournalRecord, read_selected
 from kopt_harness.schema import Comparison, PairedBlock
 
 from ..history import RunView
+from ..kinds import FINISHED_KEY
 from ..result import RoundResult
 from .model import BlockSamples, Standing
 
-__all__ = ["Pair", "PairRow", "retained_pair", "retained_samples", "round_pair", "round_samples"]
+__all__ = [
+    "Pair",
+    "PairRow",
+    "is_summary",
+    "retained_pair",
+    "retained_samples",
+    "round_pair",
+    "round_samples",
+]
 
+_RESULT = re.compile(r"r\d+/result")
 _BLOCK = re.compile(r"(?:r(\d+)/)?sweep/[^/]+/[^/]+/(?:[^/]+/)*block/([^/]+)/([^/]+)/\d+")
 
 
@@ -69,12 +79,20 @@ class Pair(NamedTuple):
     limits: str = ""
 
 
+def is_summary(key: str) -> bool:
+    """Whether a record says something of a whole round or of a session."""
+    return key.startswith("session/") or key == FINISHED_KEY or _RESULT.fullmatch(key) is not None
+
+
 def round_pair(view: RunView, result: RoundResult) -> Pair | None:
     """The pair that a round has swept; None where it has compared none."""
     comparison = None if result.sweep is None else result.sweep.comparison
     if comparison is None or result.sweep is None:
         return None
-    outcome = _outcome(view.records, result)
+    path, end = view.run.journal_path, "/outcome"
+    prefix = f"r{result.round}/sweep/"
+    swept = read_selected(path, lambda key: key.startswith(prefix) and key.endswith(end))
+    outcome: Mapping[str, Any] = swept[0].value if swept else {}
     return Pair(
         candidate=Standing(name=comparison.b.name, sha256=comparison.b.sha256),
         incumbent=Standing(name=comparison.a.name, sha256=comparison.a.sha256),
@@ -131,16 +149,6 @@ def _baselines(outcome: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             "ci": [1 / ci[1], 1 / ci[0]] if ci else None,
         }
     return found
-
-
-def _outcome(records: Iterable[JournalRecord], result: RoundResult) -> Mapping[str, Any]:
-    """The whole sweep of a round; empty where the journal does not have it."""
-    prefix, suffix = f"r{result.round}/sweep/", "/outcome"
-    for record in records:
-        if record.key.startswith(prefix) and record.key.endswith(suffix):
-            value: Mapping[str, Any] = record.value
-            return value
-    return {}
 
 
 def _closed(records: Iterable[JournalRecord], result: RoundResult) -> str:
@@ -257,8 +265,9 @@ def _retained_blocks(folder: Path) -> dict[str, list[PairedBlock]]:
 
 def round_samples(view: RunView, result: RoundResult) -> dict[str, BlockSamples]:
     """Samples of the sweep of a round, by workload."""
-    units = ((record.key, record.value) for record in view.records)
-    return _samples(_blocks(units, result.round))
+    prefix = f"r{result.round}/sweep/"
+    records = read_selected(view.run.journal_path, lambda key: key.startswith(prefix))
+    return _samples(_blocks(((record.key, record.value) for record in records), result.round))
 
 
 def _blocks(

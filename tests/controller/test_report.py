@@ -1,0 +1,356 @@
+"""kopt report: the page, Markdown, CSV and figures say what the views say, and nothing else."""
+
+import base64
+import csv
+import hashlib
+import html
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kopt_controller.cli import main
+from kopt_controller.indexed import open_index
+from kopt_controller.reports import Edition, csv_files, markdown, page, write_figures
+from kopt_controller.reports.chart import Axis, limits, ticks
+from kopt_controller.reports.contents import tables_of
+from kopt_controller.reports.figures import figures_of
+from kopt_controller.reports.svg import draw
+from kopt_controller.views import Chapter, Sources, SubjectKey, subject_chapter
+from kopt_harness.catalog import Catalog
+from kopt_harness.errors import UnavailableError
+from kopt_harness.root import Root
+
+RESULTS = Path(__file__).parents[3] / "shared" / "data" / "results"
+HOSTILE = "</script><img src=x onerror=alert(1)>|`*\n=1+1"
+GDN = "gdn_decode_qk4_v8_d128_k_last"
+
+
+def edition_of(*chapters: Chapter) -> Edition:
+    """A report of chapters, written at a fixed time."""
+    return Edition("report", "2026-11-30T08:00:00+00:00", "0.1.0", chapters)
+
+
+@pytest.fixture(scope="module")
+def retained(tmp_path_factory: pytest.TempPathFactory) -> Chapter:
+    """The committed evidence of an H200."""
+    checkout = Path(__file__).parents[2]
+    folder = tmp_path_factory.mktemp("retained")
+    (folder / "artifacts").mkdir()
+    (folder / "kernels").symlink_to(checkout / "kernels")
+    (folder / "artifacts" / "retained").symlink_to(checkout / "artifacts" / "retained")
+    return _chapter(Root(folder), GDN, "h200")
+
+
+@pytest.fixture
+def searched(toy: Any) -> Chapter:
+    """Three rounds on the simulated device."""
+    toy.campaign(rounds=3).execute()
+    return _chapter(toy.root, "toy_op_n", "cpu")
+
+
+def _chapter(root: Root, definition: str, target: str) -> Chapter:
+    with open_index(root.local) as index:
+        return subject_chapter(Sources(root, Catalog(root), index), SubjectKey(definition, target))
+
+
+def hostile(chapter: Chapter) -> Chapter:
+    """The chapter with texts that a candidate or a person could have written."""
+    candidates = tuple(
+        each.model_copy(update={"name": HOSTILE, "detail": HOSTILE}) for each in chapter.candidates
+    )
+    decisions = tuple(
+        each.model_copy(update={"reason": HOSTILE, "by": HOSTILE}) for each in chapter.decisions
+    )
+    return chapter.model_copy(
+        update={"candidates": candidates, "decisions": decisions, "problems": (HOSTILE,)}
+    )
+
+
+def test_the_page_loads_nothing_and_runs_nothing_but_its_own_script(retained: Chapter) -> None:
+    """The policy names the hash of the one script that is there."""
+    text = page(edition_of(retained), interactive=False)
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:,)""", text)
+    assert "url(" not in text
+    assert "@import" not in text
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'; base-uri 'none'" in html.unescape(text)
+
+
+def test_texts_of_candidates_stay_text_in_the_page(searched: Chapter) -> None:
+    """A name that would be an element is not one, in tables, figures and data alike."""
+    text = page(edition_of(hostile(searched)), interactive=False)
+    assert "<img" not in text
+    assert "onerror=alert(1)&gt;" in text
+    assert text.count("</script>") == len(re.findall(r"<script[ >]", text))
+
+
+def test_every_table_of_the_page_has_headings_with_a_scope_and_a_caption(
+    searched: Chapter,
+) -> None:
+    """A screen reader can say of each cell what it is."""
+    text = page(edition_of(searched), interactive=False)
+    tables = re.findall(r'<table class="data".*?</table>', text, re.S)
+    assert len(tables) > 5
+    for table in tables:
+        heads = re.findall(r"<th\b[^>]*>", table)
+        assert heads
+        assert all('scope="col"' in head and 'aria-sort="none"' in head for head in heads)
+    for drawing in re.findall(r'<svg class="chart (?:wide|narrow)".*?</svg>', text, re.S):
+        assert 'role="img"' in drawing
+        assert "<title" in drawing
+        assert "<desc" in drawing
+
+
+def test_ids_of_the_page_are_unique(retained: Chapter, searched: Chapter) -> None:
+    """Two chapters do not share an anchor."""
+    text = page(edition_of(retained, searched), interactive=False)
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    targets = re.findall(r'href="#([^"]+)"', text)
+    assert set(targets) <= set(ids)
+
+
+def test_the_headline_is_said_in_the_page_and_in_markdown(retained: Chapter) -> None:
+    """Ratio, interval and both means stand there."""
+    for text in (page(edition_of(retained), interactive=False), markdown(edition_of(retained))):
+        assert "97.2\u00d7" in text
+        assert "0.0103 [0.0102, 0.0104]" in text
+        assert "8.094 us" in text
+        assert "786.2 us" in text
+        assert "Provisional" in text
+
+
+def test_rows_of_markdown_tables_have_as_many_cells_as_headings(searched: Chapter) -> None:
+    """Also where a text has bars and line breaks in it."""
+    text = markdown(edition_of(hostile(searched)))
+    blocks = re.findall(r"(?:^\|.*\n)+", text, re.M)
+    assert len(blocks) > 5
+    for block in blocks:
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(widths) == 1
+    assert "<img" not in re.sub(r"\\<img", "", text)
+
+
+def test_csv_has_every_digit(retained: Chapter) -> None:
+    """Times and intervals read back are the numbers themselves."""
+    files = {file.name: file.text for file in csv_files(edition_of(retained))}
+    rows = list(csv.DictReader(io.StringIO(files["gdn_decode-h200-workloads.csv"])))
+    assert [float(row["candidate_us"]) for row in rows] == [
+        row.candidate_us for row in retained.workloads
+    ]
+    intervals = [
+        (float(row["time_over_incumbent_low"]), float(row["time_over_incumbent_high"]))
+        for row in rows
+    ]
+    assert intervals == [row.ci for row in retained.workloads]
+
+
+def test_csv_texts_are_no_formulas(searched: Chapter) -> None:
+    """What a spreadsheet would calculate is quoted."""
+    candidate = searched.candidates[0].model_copy(update={"name": "=HYPERLINK(1)"})
+    chapter = searched.model_copy(update={"candidates": (candidate,)})
+    files = {file.name: file.text for file in csv_files(edition_of(chapter))}
+    assert "'=HYPERLINK(1)" in files["toy-cpu-candidates.csv"]
+
+
+def test_the_same_report_gives_the_same_figures(searched: Chapter, tmp_path: Path) -> None:
+    """Figures for a paper can be committed: no date and no random id is in them."""
+    pytest.importorskip("matplotlib")
+    found = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        files = list(write_figures(edition_of(searched), folder))
+        found.append([(path.name, path.read_bytes()) for path in files])
+    assert found[0] == found[1]
+    names = [name for name, _ in found[0]]
+    assert len(names) == 2 * len(figures_of(searched))
+    assert all(content.startswith(b"%PDF") for name, content in found[0] if name.endswith("pdf"))
+
+
+def test_figures_show_every_candidate_and_workload(retained: Chapter, searched: Chapter) -> None:
+    """No point is dropped on the way into a figure."""
+    charts = {chart.id: chart for chart in figures_of(searched)}
+    shown = [
+        point
+        for series in charts["trajectory"].series
+        if series.line == "none"
+        for point in series.points
+    ]
+    assert len(shown) == len(searched.candidates)
+    charts = {chart.id: chart for chart in figures_of(retained)}
+    latency = {series.role: series for series in charts["latency"].series}
+    assert len(latency["candidate"].points) == len(retained.workloads)
+    assert len(latency["floor"].points) == len(retained.workloads)
+    assert {"speedup", "latency", "roofline", "samples"} <= set(charts)
+
+
+def test_a_floor_is_drawn_only_where_it_is_known(searched: Chapter) -> None:
+    """On a target without a known bandwidth there is no roofline, and it is said."""
+    charts = {chart.id: chart for chart in figures_of(searched)}
+    assert "roofline" not in charts
+    assert "No floor" in charts["latency"].caption
+
+
+def test_drawings_keep_their_points_inside(retained: Chapter) -> None:
+    """Every place of a marker is within the drawing."""
+    for chart in figures_of(retained):
+        for drawing in draw(chart).split("</svg>")[:-1]:
+            width, height = map(float, re.findall(r'viewBox="0 0 (\S+) (\S+)"', drawing)[0])
+            for path in re.findall(r'class="points[^"]*" d="([^"]*)"', drawing):
+                places = re.findall(r"M(-?[\d.]+) (-?[\d.]+)", path)
+                assert places
+                assert all(0 <= float(x) <= width for x, _ in places)
+                assert all(0 <= float(y) <= height for _, y in places)
+
+
+@pytest.mark.parametrize(
+    ("axis", "values"),
+    [
+        (Axis("x"), (0.0, 1.0)),
+        (Axis("x"), (-3e-7, 2e9)),
+        (Axis("x", "log"), (0.97, 1.02)),
+        (Axis("x", "log"), (1e-9, 1e9)),
+        (Axis("x", is_whole=True), (0.5, 2.5)),
+        (Axis("x"), (5.0, 5.0)),
+    ],
+)
+def test_ticks_lie_on_their_axis_and_are_few(axis: Axis, values: tuple[float, float]) -> None:
+    """At least one, at most a handful, in order."""
+    low, high = limits(axis, values)
+    places = [place for place, _ in ticks(axis, low, high)]
+    assert 1 <= len(places) <= 12
+    assert places == sorted(places)
+    assert all(low - 1e-9 * abs(low) <= place <= high + 1e-9 * abs(high) for place in places)
+    assert not axis.is_whole or all(place == int(place) for place in places)
+
+
+def test_the_command_writes_what_it_is_asked_for(
+    toy: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All files are there, and named in the document."""
+    toy.campaign(rounds=1).execute()
+    out = tmp_path / "out"
+    argv = ["--root", str(toy.root.path), "--json", "report", "--csv", str(out / "tables")]
+    argv += ["--html", str(out / "r.html"), "--markdown", str(out / "r.md")]
+    out.mkdir()
+    assert main(argv) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert all(Path(file).is_file() for file in document["files"])
+    assert {Path(file).name for file in document["files"]} >= {"r.html", "r.md"}
+    (chapter,) = document["chapters"]
+    assert (chapter["definition"], chapter["rounds"]) == ("toy_op_n", 1)
+
+
+def test_an_empty_archive_is_an_error_with_a_hint(
+    toy: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is written about nothing."""
+    assert main(["--root", str(toy.root.path), "report"]) == 2
+    assert "hint:" in capsys.readouterr().err
+
+
+def test_a_run_of_another_definition_is_refused(
+    toy: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Options that exclude each other do not give an empty report."""
+    run = toy.campaign(rounds=1).execute().run
+    argv = ["--root", str(toy.root.path), "report", "--run", run, "--target", "h200"]
+    assert main(argv) == 2
+    assert "toy_op_n on cpu" in capsys.readouterr().err
+
+
+def test_without_jinja2_the_page_says_what_to_install(
+    searched: Chapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Markdown and CSV need nothing."""
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(UnavailableError, match="jinja2"):
+        page(edition_of(searched))
+    assert markdown(edition_of(searched))
+
+
+def test_without_plotly_the_page_has_its_figures_all_the_same(
+    searched: Chapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking closer is an addition."""
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    text = page(edition_of(searched))
+    assert 'id="plotly"' not in text
+    assert 'class="chart wide"' in text
+
+
+def test_tables_have_a_cell_for_every_heading(retained: Chapter, searched: Chapter) -> None:
+    """Rows and columns of every table fit together."""
+    for chapter in (retained, searched):
+        for table in tables_of(chapter).values():
+            assert all(len(row) == len(table.columns) for row in table.rows), table.id
+
+
+@pytest.mark.skipif(not RESULTS.is_dir(), reason="the shared result files are not here")
+def test_imported_tables_have_the_figures_of_the_files(
+    toy: Any, checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Means, medians and P95, which the files take at the rounded place 0.95 (n - 1)."""
+    folder = tmp_path / "root"
+    folder.mkdir()
+    (folder / "kernels").symlink_to(checkout / "kernels")
+    root = ["--root", str(folder)]
+    assert main([*root, "import", str(RESULTS)]) == 0
+    assert main([*root, "report", "--csv", str(tmp_path / "csv"), "-q"]) == 0
+    capsys.readouterr()
+    with (tmp_path / "csv" / "imported-runs.csv").open(newline="") as stream:
+        runs = {row["file"]: row for row in csv.DictReader(stream)}
+    names = {
+        "mean_us": ("avg_latency_ms", 1e3),
+        "median_us": ("median_latency_ms", 1e3),
+        "p95_place_us": ("p95_latency_ms", 1e3),
+        "reference_mean_us": ("avg_reference_latency_ms", 1e3),
+        "reference_median_us": ("median_reference_latency_ms", 1e3),
+        "mean_speedup": ("avg_speedup_factor", 1.0),
+        "median_speedup": ("median_speedup_factor", 1.0),
+        "p95_place_speedup": ("p95_speedup_factor", 1.0),
+    }
+    files = sorted(RESULTS.glob("*.retained_run.json"))
+    assert files
+    for path in files:
+        (stated,) = json.loads(path.read_text())["summary"].values()
+        for column, (name, scale) in names.items():
+            found = float(runs[path.name][column])
+            assert found == pytest.approx(stated[name] * scale, rel=1e-12), (path.name, name)
+    with (tmp_path / "csv" / "imported-claims.csv").open(newline="") as stream:
+        claims = list(csv.DictReader(stream))
+    assert {row["verdict"] for row in claims} == {"agrees"}
+    by = {row["by"] for row in claims if row["figure"].startswith("p95")}
+    assert by == {"nearest place", "nearest rank and nearest place"}
+
+
+def test_a_claim_that_does_not_follow_is_called_so(
+    toy: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stated mean that is not that of the entries differs."""
+    entries = {f"0000000{n}-toy": {"status": "PASSED", "latency_ms": 1.0 + n} for n in range(3)}
+    document = {
+        "results": {"toy_op_n": entries},
+        "summary": {"toy_op_n": {"avg_latency_ms": 1.5, "median_latency_ms": 2.0}},
+    }
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps(document))
+    root = ["--root", str(toy.root.path)]
+    assert main([*root, "import", str(path)]) == 0
+    assert main([*root, "report", "--csv", str(tmp_path / "csv")]) == 0
+    capsys.readouterr()
+    with (tmp_path / "csv" / "imported-claims.csv").open(newline="") as stream:
+        verdicts = {row["figure"]: row["verdict"] for row in csv.DictReader(stream)}
+    assert verdicts == {"avg_latency_ms": "differs", "median_latency_ms": "agrees"}
+
+
+@pytest.fixture
+def checkout() -> Path:
+    """The repository."""
+    return Path(__file__).parents[2]
