@@ -2,8 +2,9 @@
 
 A block of shell commands is run from its first line to its last, in a root of its own for each
 document. ``<!-- not run: REASON -->`` before a block keeps it from that; the commands of
-``NOT_RUN`` are never run here. Every ``kopt`` line, run or not, goes through the real parser. What
-stands after ``<!-- file: PATH -->`` is written to that file first, so that a guide is followed.
+``NOT_RUN`` are run only where it is marked ``<!-- run -->``. Every ``kopt`` line, run or not, goes
+through the real parser. What stands after ``<!-- file: PATH -->`` is written to that file first, so
+that a guide is followed.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ OTHERS = {
     ".": "changes the shell",
     "make": "installs, and runs everything",
     "pip": "installs",
+    "pytest": "runs tests: it is looked whether they are there",
     "python": "a script: it is looked whether it is there",
     "ssh": "needs a second machine",
 }
@@ -142,8 +144,8 @@ def test_every_line_is_known(block: Block, line: str) -> None:
     program = Path(words[0]).name
     if program != "kopt":
         assert program in OTHERS, f"{block.document}: {line}: why is it not run?"
-        if program == "python" and words[1].endswith(".py"):
-            assert (CHECKOUT / words[1]).is_file(), f"{block.document}: {words[1]} does not exist"
+        for name in [word for word in words[1:] if word.startswith(("scripts/", "tests/"))]:
+            assert (CHECKOUT / name).exists(), f"{block.document}: {name} does not exist"
         return
     if "<" in line or "..." in line or words[1:2] == ["COMMAND"]:
         return  # a form, not a command
@@ -195,7 +197,8 @@ def followed(document: str) -> list[tuple[Block, list[str]]]:
             plain = shlex.split(re.sub(r"--(root|config) \S+", "", line), comments=True)[1:]
             command = next((word for word in plain if word[0] != "-"), "")
             is_whole = not PLACEHOLDER.search(line)
-            if words[0] == "kopt" and command not in NOT_RUN and is_whole:
+            is_cheap = command not in NOT_RUN or "<!-- run -->" in block.marks
+            if words[0] == "kopt" and is_cheap and is_whole:
                 found.append((block, words[1:]))
     return found
 
