@@ -304,14 +304,20 @@ def test_a_narrow_page_needs_no_sideways_scrolling(
     screenshot(view, "report-narrow")
 
 
-def test_on_paper_tables_are_whole_and_controls_are_gone(show: OpenPage, evidence: Chapter) -> None:
-    """What is printed is not cut off at a scroll bar."""
-    view = show(evidence)
-    view.emulate_media(media="print")
+def test_on_paper_everything_is_there_and_dark_on_light(show: OpenPage, campaign: Chapter) -> None:
+    """Tables are whole and as wide as the sheet, what is folded is open, controls are gone."""
+    view = show(campaign, width=718, dark=True)
+    view.emulate_media(media="print", color_scheme="dark")
+    view.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert view.evaluate("document.documentElement.scrollWidth") <= 718
+    assert view.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert view.locator("details:not([open])").count() == 0
     assert not view.locator("#theme").is_visible()
     assert not view.get_by_label("Search").first.is_visible()
     scroll = view.locator("#c1-t-workloads .scroll")
     assert scroll.evaluate("(box) => box.scrollHeight <= box.clientHeight + 1")
+    view.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert view.locator("details:not([open])").count() > 0
 
 
 def test_looking_closer_draws_the_same_points_with_plotly(

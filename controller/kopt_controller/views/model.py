@@ -287,7 +287,8 @@ class DecisionView(View):
     time: str
     candidate: Standing | None
     label: str
-    code: str
+    code: str = ""
+    """Of a round's decision; a ``kopt promote`` has none."""
     reason: str
     conditions: tuple[dict[str, Any], ...]
     """``name``, ``required``, ``measured``, ``ok``."""

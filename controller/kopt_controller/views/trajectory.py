@@ -267,7 +267,6 @@ def _promotion_decision(view: PromotionView, outcome: PromoteOutcome) -> Decisio
         time=view.records[-1].time if view.records else view.created,
         candidate=Standing(name=outcome.candidate.name, sha256=outcome.candidate.sha256),
         label="promote" if outcome.applied else "refused",
-        code="by-command",
         reason=outcome.detail
         if outcome.applied
         else f"not met: {', '.join(failed) or 'see above'}",

@@ -210,6 +210,13 @@ for (const figure of all("figure.plot")) {
   canvas.addEventListener("blur", hide);
 }
 
+/* On paper nothing can be unfolded. */
+const folded = [];
+addEventListener("beforeprint", () => {
+  for (const part of all("details:not([open])")) { folded.push(part); part.open = true; }
+});
+addEventListener("afterprint", () => folded.splice(0).forEach((part) => { part.open = false; }));
+
 /* Looking closer: plotly is in this file, packed, and is unpacked when first asked for. */
 const packed = $("#plotly");
 let loading = null;
