@@ -28,6 +28,8 @@ from kopt_harness.schema import (
     SolutionRef,
     Verdict,
 )
+from kopt_harness.timing_report import TimingCalibration
+from kopt_harness.trials import Failure
 
 from .dispatch import Table
 from .evidence import Evidence
@@ -215,6 +217,27 @@ class SweepDocument(Model):
     best_baseline: dict[str, Any] | None
 
 
+class ReplayDocument(Evaluation):
+    """As of ``check``, and what the trials amount to; ``docs/replay.md`` explains each."""
+
+    trials: int
+    planned: int
+    failures: int
+    distinct: int
+    """Different inputs, by what the calls were given."""
+    moved: int
+    """Trials with moved pointers."""
+    repeats: dict[str, int]
+    detection_rate: float
+    detection_probability: float
+    detection: tuple[dict[str, Any], ...]
+    p_upper_95: float
+    """Largest failure rate that these trials do not exclude."""
+    generators: dict[str, Any]
+    failed: tuple[Failure, ...]
+    """The first 200."""
+
+
 class ProfileDocument(Model):
     """What a profiler found on each workload."""
 
@@ -229,7 +252,7 @@ class CalibrateDocument(Model):
 
     definition: str
     target: str
-    date: str
+    verdict: Verdict
     workloads: tuple[WorkloadCalibration, ...]
     environment: dict[str, Any]
     precision: dict[str, tuple[str, ...]]
@@ -464,6 +487,16 @@ class ReindexDocument(Model):
     seconds: float
 
 
+class ReportDocument(Model):
+    """What was written, and what it says in short."""
+
+    chapters: tuple[dict[str, Any], ...]
+    """One for each definition on one target: runs, rounds, candidates, evaluations, headline."""
+    imported: int
+    """Results of other programs."""
+    files: tuple[str, ...]
+
+
 class ScoreRow(Model):
     """One definition."""
 
@@ -529,13 +562,14 @@ DOCUMENTS: Mapping[str, tuple[type[Model], ...]] = {
     "pack": (PackDocument,),
     "unpack": (UnpackDocument,),
     "bench": (BenchDocument,),
-    "calibrate": (CalibrateDocument,),
+    "calibrate": (CalibrateDocument, TimingCalibration),
     "check": (Evaluation,),
     "compare": (Comparison,),
     "diagnose": (DiagnoseDocument,),
     "gate": (GateDocument,),
     "official": (OfficialDocument,),
     "profile": (ProfileDocument,),
+    "replay": (ReplayDocument,),
     "sweep": (SweepDocument,),
     "dashboard": (DashboardDocument,),
     "evidence": (EvidenceDocument,),
@@ -544,6 +578,7 @@ DOCUMENTS: Mapping[str, tuple[type[Model], ...]] = {
     "promote": (PromoteOutcome,),
     "promote-dispatch": (PromoteDispatchDocument,),
     "reindex": (ReindexDocument,),
+    "report": (ReportDocument,),
     "rerun": (RerunDocument,),
     "resume": (RoundDocument,),
     "round": (RoundDocument,),
