@@ -17,6 +17,7 @@ from ..indexed import open_index
 from ..kinds import CAMPAIGN
 from ..live import Follower
 from ..saying import known_languages, say
+from ..views import campaign_rows
 
 __all__ = ["Hub", "Watched"]
 
@@ -102,14 +103,11 @@ class Hub:
             if watched is not None:
                 watched.news(-1, 0)
 
-    def runs(self) -> list[dict[str, str]]:
+    def runs(self) -> list[dict[str, Any]]:
         """Campaigns to choose among, the latest first."""
         with open_index(self._archive.folder) as index:
-            found = [run for run in index.runs(CAMPAIGN, last=LISTED_RUNS) if run.manifest]
-            return [
-                {"run": run.id, "definition": run.definition, "target": run.target}
-                for run in reversed(found)
-            ]
+            found = campaign_rows(index, last=LISTED_RUNS)
+        return [each.model_dump(mode="json") for each in reversed(found)]
 
     def choices(self) -> dict[str, Any]:
         """What a steer can name."""
