@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kopt_controller.history import view_run
-from kopt_controller.live import Board, Follower
+from kopt_controller.live import Board, Follower, live_blocks
 from kopt_controller.live.evaluations import Evaluated, EvaluationTable
 from kopt_controller.live.pairs import MOST_POINTS, Pair
 from kopt_controller.simulated import SimulatedDevice
@@ -238,3 +238,19 @@ def test_a_workload_that_is_checked_again_stays_one_row() -> None:
     assert +table.verdicts == {"fail": 1}
     table.timed(1, "gate", f"{1:012x}", "w", 4.5)
     assert table.page(descending=False, offset=0, limit=1).rows[0].median_us == 4.5
+
+
+def test_only_what_is_faster_beyond_its_interval_can_be_the_best(run: Run) -> None:
+    """A low ratio with a wide interval is no best."""
+    board = followed(run).board
+    assert any(each["faster"] for each in board.named("candidate/"))
+    lines = [block for block in live_blocks(board) if isinstance(block, str)]
+    best = min(
+        (each for each in board.named("candidate/") if each["faster"]),
+        key=lambda each: float(each["relative"]),
+    )
+    assert lines[-1].startswith(f"Best so far: {best['name']} of round {best['round']}")
+    for name, each in board.whole().items():
+        if name.startswith("candidate/"):
+            board.put(name, each | {"faster": False})
+    assert "none is faster" in str(live_blocks(board)[-1])

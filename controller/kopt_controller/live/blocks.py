@@ -137,10 +137,11 @@ def _ratio(each: Mapping[str, Any]) -> str | None:
 
 
 def _best(board: Board) -> str:
-    passed = [each for each in board.named("candidate/") if each["passed"] and each["relative"]]
-    if not passed:
-        return "Best so far: nothing has passed yet"
-    best = min(passed, key=lambda each: float(each["relative"]))
+    """Of those whose interval lies below 1: a low ratio alone may be noise."""
+    found = [each for each in board.named("candidate/") if each["passed"] and each["faster"]]
+    if not found:
+        return "Best so far: none is faster than its incumbent beyond its interval"
+    best = min(found, key=lambda each: float(each["relative"]))
     return (
         f"Best so far: {best['name']} of round {best['round']}, {best['relative']:.3f} of the time "
         "of the first incumbent"

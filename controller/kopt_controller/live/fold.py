@@ -191,6 +191,8 @@ class Fold:
             "flags": [],
             "reason": "",
             "relative": None,
+            "relative_ci": None,
+            "faster": False,
             "promoted": False,
         }
         self.board.put(name, {**known, **fields})
@@ -282,12 +284,15 @@ class Fold:
     def _compared(self, comparison: Mapping[str, Any] | None, stage: str) -> dict[str, Any]:
         if comparison is None or comparison["ratio"] is None:
             return {}
-        ratio = comparison["ratio"]
+        ratio, ci = comparison["ratio"], comparison["ci"]
         return {
             "ratio": ratio,
-            "ci": comparison["ci"],
+            "ci": ci,
             "basis": stage,
             "relative": self._level * ratio,
+            "relative_ci": ci and [self._level * end for end in ci],
+            # A low ratio alone may be noise: only its whole interval says that it is faster.
+            "faster": ci is not None and ci[1] < 1,
         }
 
     def _final(self, name: str, comparison: Mapping[str, Any] | None) -> None:

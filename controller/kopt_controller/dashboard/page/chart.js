@@ -74,7 +74,7 @@ export function legend(place) {
 
 const MOST = 1200; // Marks that are drawn one by one; of more, the oldest that set no best are left out.
 
-// points: {round, name, value, kind, promoted, level, text}; steers: rounds that took one.
+// points: {round, value, ci, faster, kind, promoted, text}; steers: rounds that took one.
 export function trajectory(place, points, steers, level) {
   if (!points.length) {
     place.replaceChildren(Object.assign(document.createElement("p"), { className: "empty", textContent: "No candidate has been timed yet." }));
@@ -83,7 +83,7 @@ export function trajectory(place, points, steers, level) {
   const width = Math.max(280, place.clientWidth), height = Math.min(300, Math.max(220, width * 0.5));
   const values = points.map((p) => p.value).filter((v) => v !== null).concat(1, level);
   const lo = Math.min(...values) / 1.18, hi = Math.max(1.12, Math.max(...values) * 1.12);
-  const best = Math.min(...points.filter((p) => p.kind === "passed").map((p) => p.value), 1);
+  const best = Math.min(...points.filter((p) => p.faster).map((p) => p.value), 1);
   const text = `Trajectory of ${points.length} candidates. Best so far: ${best.toFixed(3)} of the first incumbent's time.`;
   const { root, left, right, top, bottom, y } = frame(width, height, lo, hi, text);
   const inner = width - left - right - 44;
@@ -95,7 +95,7 @@ export function trajectory(place, points, steers, level) {
   const marks = svg("g");
   const left_out = Math.max(0, points.length - MOST);
   points.forEach((point, index) => {
-    const sets = point.kind === "passed" && point.value < low;
+    const sets = point.faster && point.value < low;
     if (sets) {
       line += `H${x(index).toFixed(1)}V${y(point.value).toFixed(1)}`;
       low = point.value;
@@ -104,13 +104,16 @@ export function trajectory(place, points, steers, level) {
     if (index < left_out && !sets && !point.promoted) return;
     const at = point.value === null ? height - bottom - 8 : y(point.value);
     const mark = svg("g", {}, MARKS[point.kind](x(index), at));
+    if (point.ci && point.value !== null)
+      mark.prepend(svg("line", { class: "reach", x1: x(index), x2: x(index), y1: y(point.ci[0]), y2: y(point.ci[1]) }));
     if (point.promoted) mark.append(MARKS.promoted(x(index), at));
     marks.append(titled(mark, point.text));
     drawn += 1;
   });
   root.append(svg("path", { class: "incumbent", d: `${standing}H${width - right}` }));
   root.append(svg("path", { class: "best", d: `${line}H${width - right}` }), marks);
-  root.append(svg("text", { class: "strong", x: width - right, y: y(low) - 7, "text-anchor": "end" }, low.toFixed(3)));
+  const under = y(low) + 16 < height - bottom - 2 ? 16 : -7;
+  root.append(svg("text", { class: "strong", x: width - right, y: y(low) + under, "text-anchor": "end" }, low.toFixed(3)));
   place.replaceChildren(root);
 }
 

@@ -116,7 +116,7 @@ function figures() {
   const incumbent = closed.filter((r) => r.applied).at(-1)?.incumbent ?? run.incumbent?.name;
   show($("figures"), [
     ["Round", open ? `${open.round}` : "–", `of ${(run.first_round ?? 1) + (run.rounds_planned ?? 1) - 1}, ${closed.length} closed`],
-    ["Best so far", best ? ratio(best.relative) : "–", best ? `${best.name}; of the first incumbent's time` : "nothing has passed yet"],
+    ["Best so far", best ? ratio(best.relative) : "–", best ? `of the first incumbent's time: ${best.name}` : "none is faster beyond its interval"],
     ["Incumbent", incumbent ?? "–", closed.length ? count(closed.filter((r) => r.applied).length, "promotion") : ""],
     ["Candidates", all.length.toLocaleString("en"), `${passed} passed the gate`],
     ["Evaluations", (run.evaluations ?? 0).toLocaleString("en"), verdicts],
@@ -136,7 +136,7 @@ function elapsed() {
 }
 
 function bestOf(all) {
-  return all.filter((c) => c.passed && c.relative !== null).reduce((best, c) => (best && best.relative <= c.relative ? best : c), null);
+  return all.filter((c) => c.passed && c.faster).reduce((best, c) => (best && best.relative <= c.relative ? best : c), null);
 }
 
 // What is going on
@@ -203,18 +203,20 @@ function drawTrajectory() {
   const points = named("candidate/").filter((c) => c.verdict !== null).map((c) => ({
     round: c.round,
     value: c.relative,
+    ci: c.relative_ci,
+    faster: c.passed && c.faster,
     kind: c.relative === null ? "wrong" : c.passed ? "passed" : "refused",
     promoted: c.promoted,
     text: `${c.name}, round ${c.round}: ${c.verdict}, ${c.relative === null ? "not timed" : `${ratio(c.relative)} of the first incumbent's time`}${c.promoted ? ", promoted" : ""}`,
   }));
   const level = named("round/").filter((r) => r.level).at(-1)?.level ?? 1;
   // With hundreds of marks it is the largest part of an update, and few updates move one.
-  const key = [$("trajectory").clientWidth, level, [...steered], points.map((p) => [p.value, p.kind, p.promoted, p.text])].join();
+  const key = [$("trajectory").clientWidth, level, [...steered], points.map((p) => [p.value, p.ci, p.kind, p.promoted, p.text])].join();
   if (key === drawnTrajectory) return;
   drawnTrajectory = key;
   trajectory($("trajectory"), points, steered, level);
   const best = bestOf(named("candidate/"));
-  $("trajectory-reading").textContent = best ? `Best so far: ${best.name} of round ${best.round}, ${interval(best.ratio, best.ci)} of the incumbent's time then (${best.basis}).` : "";
+  $("trajectory-reading").textContent = best ? `Best so far: ${best.name} of round ${best.round}, ${interval(best.relative, best.relative_ci)} of the first incumbent's time. The whiskers are intervals.` : "A candidate sets the line when its whole interval lies below 1.";
 }
 
 let chosen = null;
