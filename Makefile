@@ -4,6 +4,7 @@
 # make check   lint, types, layers and sizes only
 # make test-gpu  tests that need an NVIDIA GPU
 # make docs    regenerate what is generated in docs/
+# make site    build docs/ as a site, warnings being errors
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV ?= .venv
@@ -12,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 EXTRA := $(shell command -v nvidia-smi >/dev/null 2>&1 && echo '[gpu]')
 DEFINITION ?= gdn_decode
 
-.PHONY: round test test-slow check test-gpu docs clean
+.PHONY: round test test-slow check test-gpu docs site clean
 
 round: $(VENV)/.installed
 	$(BIN)/kopt round --definition $(DEFINITION)
@@ -39,6 +40,10 @@ test-gpu: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/command_reference.py docs/commands.md
+	$(BIN)/python scripts/json_reference.py docs/json.md docs/json.schema.json
+
+site: $(VENV)/.dev
+	$(BIN)/python -m mkdocs build --strict --site-dir artifacts/local/site
 
 clean:
 	rm -rf $(VENV) artifacts/local

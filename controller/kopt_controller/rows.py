@@ -7,7 +7,6 @@ from typing import Any
 
 __all__ = [
     "PROMOTION_COLUMNS",
-    "PROMOTION_NUMERIC",
     "ROUND_COLUMNS",
     "ROUND_NUMERIC",
     "promotion_row",
@@ -22,13 +21,13 @@ ROUND_COLUMNS = (
     "passed",
     "best",
     "sha256",
-    "ratio",
+    "time / incumbent",
     "decision",
     "applied",
 )
 """Headings of ``round_row``."""
 
-ROUND_NUMERIC = ("round", "ratio")
+ROUND_NUMERIC = ("round",)
 
 
 def round_row(run_id: str, document: Mapping[str, Any]) -> tuple[object, ...]:
@@ -42,16 +41,23 @@ def round_row(run_id: str, document: Mapping[str, Any]) -> tuple[object, ...]:
         f"{document['passed']} of {document['candidates']}",
         None if best is None else best["name"],
         None if best is None else best["sha256"][:12],
-        None if document["ratio"] is None else f"{document['ratio']:.3f}",
+        _ratio(document),
         document["decision"],
         "by command" if document["promoted_by"] else "yes" if document["applied"] else "no",
     )
 
 
-PROMOTION_COLUMNS = ("run", "when", "by", "candidate", "sha256", "against", "ratio", "outcome")
+PROMOTION_COLUMNS = (
+    "run",
+    "when",
+    "by",
+    "candidate",
+    "sha256",
+    "against",
+    "time / incumbent",
+    "outcome",
+)
 """Headings of ``promotion_row``."""
-
-PROMOTION_NUMERIC = ("ratio",)
 
 
 def promotion_row(document: Mapping[str, Any]) -> tuple[object, ...]:
@@ -66,6 +72,14 @@ def promotion_row(document: Mapping[str, Any]) -> tuple[object, ...]:
         document["candidate"]["name"] or None,
         document["candidate"]["sha256"][:12],
         None if incumbent is None else incumbent["name"],
-        None if document["ratio"] is None else f"{document['ratio']:.3f}",
+        _ratio(document),
         document["state"] if document["detail"] is None else ended,
     )
+
+
+def _ratio(document: Mapping[str, Any]) -> str | None:
+    """With its interval, without which it says nothing."""
+    if document["ratio"] is None:
+        return None
+    interval = "" if document["ci"] is None else " [{:.3f}, {:.3f}]".format(*document["ci"])
+    return f"{document['ratio']:.3f}{interval}"

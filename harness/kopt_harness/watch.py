@@ -43,11 +43,17 @@ class Watch:
         self._written = -_EVERY_S
         self._workers: dict[str, tuple[str, float]] = {}
 
-    def work(self, worker: str, text: str) -> None:
-        """What a worker does from now on; "" where it has nothing to do."""
+    def work(self, worker: str, text: str, *, now: bool = False) -> None:
+        """What a worker does from now on.
+
+        Args:
+            worker: Its name.
+            text: What it does; "" where it has nothing to do.
+            now: Whether the file says so at once: for one who says little.
+        """
         with self._lock:
             self._workers[worker] = (text, time.monotonic())
-        self._write()
+        self._write(now=now)
 
     def done(self, verdict: Verdict) -> None:
         """One more workload has a verdict."""

@@ -20,21 +20,8 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     "artifacts/README.md",
     "configs/README.md",
-    "docs/agents.md",
-    "docs/ablation.md",
-    "docs/architecture.md",
-    "docs/audit.md",
-    "docs/calibration.md",
-    "docs/isolation.md",
-    "docs/judge.md",
-    "docs/lint.md",
-    "docs/measurement.md",
-    "docs/policies.md",
-    "docs/reliability.md",
-    "docs/replay.md",
-    "docs/tools.md",
-    "docs/verdicts.md",
     "kernels/README.md",
+    *sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "docs").glob("*.md")),
 )
 GROUP: Any = typer.main.get_command(build_app())
 

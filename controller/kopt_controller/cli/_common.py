@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import typer
 from kopt_harness.errors import KoptError, NotFoundError
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kopt_harness.tunables import Tunable, TunableValue
     from rich.console import Console
     from rich.table import Table
+
+    from ..report import Block
 
 __all__ = [
     "AGENTS",
@@ -49,6 +51,7 @@ __all__ = [
     "discard_stdout",
     "emit",
     "examples",
+    "live_blocks",
     "live_lines",
     "load_solution",
     "note",
@@ -58,6 +61,7 @@ __all__ = [
     "print_table",
     "progress",
     "report_error",
+    "shows_live",
     "state_of",
 ]
 
@@ -73,7 +77,11 @@ LOOK, MAKE, JUDGE, LOOP, EVIDENCE, AGENTS = PANELS = (
 
 SCHEMA = 1
 _PIPE_WIDTH = 200
-"""Columns where the output is no terminal: wide enough that no table row wraps."""
+"""Columns where the output is no terminal: wide enough that few table rows wrap."""
+_LEAST_WORDS = 12
+"""Columns of a cell of words below which a table is not worth reading: a short hash fits."""
+_GAP = 3
+"""Between two columns of a table."""
 
 SolutionArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="Solution folder, or solution JSON.")
@@ -214,7 +222,7 @@ def print_table(
     *,
     numeric: Sequence[str] = (),
 ) -> None:
-    """A plain table; None shows as ``-``.
+    """A plain table; None shows as ``-``. Where it would not fit, one row below the other.
 
     Args:
         console: As ``emit`` gives it.
@@ -222,12 +230,13 @@ def print_table(
         rows: Cells, as long as ``columns``.
         numeric: Headings of the columns to align to the right.
     """
-    table = _table()
-    for column in columns:
-        table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
-    console.print(table)
+    if _least_width(columns, rows, numeric) <= console.width:
+        console.print(_table(columns, rows, numeric))
+        return
+    for number, row in enumerate(rows):
+        if number:
+            console.print()
+        console.print(_record(columns, row))
 
 
 class ProgressHandle(Protocol):
@@ -283,14 +292,28 @@ def live_lines(state: AppState, lines: Callable[[], list[str]]) -> Iterator[None
         state: Of the command; ``-q`` hides them.
         lines: Makes them, as often as they are shown.
     """
-    if state.verbosity < 0 or not sys.stderr.isatty():
+    with live_blocks(state, lines):
+        yield
+
+
+@contextmanager
+def live_blocks(state: AppState, blocks: Callable[[], Sequence[Block]]) -> Iterator[None]:
+    """The same with tables among the lines.
+
+    Args:
+        state: Of the command; ``-q`` hides them.
+        blocks: Makes them, as often as they are shown.
+    """
+    if not shows_live(state):
         yield
         return
+    from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
-    def shown() -> Text:
-        return Text("\n".join(lines()))
+    def shown() -> Group:
+        found = blocks()
+        return Group(*(Text(e) if isinstance(e, str) else _table(*e) for e in found))
 
     with Live(
         get_renderable=shown,
@@ -299,6 +322,11 @@ def live_lines(state: AppState, lines: Callable[[], list[str]]) -> Iterator[None
         transient=True,
     ):
         yield
+
+
+def shows_live(state: AppState) -> bool:
+    """Whether somebody looks at stderr."""
+    return state.verbosity >= 0 and sys.stderr.isatty()
 
 
 def examples(*lines: str) -> str:
@@ -383,11 +411,50 @@ def pick_workloads(
     return state.catalog.select(definition, given)
 
 
-def _table() -> Table:
+def _text(cell: object) -> str:
+    return "-" if cell is None else str(cell)
+
+
+def _least_width(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], numeric: Sequence[str]
+) -> int:
+    """What a table needs to be read: numbers whole, and of words no column of single letters."""
+    widths = []
+    for number, column in enumerate(columns):
+        cells = [_text(row[number]) for row in rows]
+        longest = max([len(column), *map(len, cells)])
+        heading = max(map(len, column.split()), default=0)
+        widths.append(longest if column in numeric else min(longest, max(_LEAST_WORDS, heading)))
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], numeric: Sequence[str] = ()
+) -> Table:
     from rich import box
     from rich.table import Table
 
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        is_number = column in numeric
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        # A number that is cut in two is another number.
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=is_number)
+    for row in rows:
+        table.add_row(*map(_text, row))
+    return table
+
+
+def _record(columns: Sequence[str], row: Sequence[object]) -> Table:
+    """One row of a table, a line for each cell."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, _GAP))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for column, cell in zip(columns, row, strict=True):
+        grid.add_row(column, _text(cell))
+    return grid
 
 
 def _console(file: Any) -> Console:

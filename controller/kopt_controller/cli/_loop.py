@@ -13,6 +13,7 @@ from ._common import AppState, ProgressHandle, note, print_table
 if TYPE_CHECKING:
     from kopt_harness.root import Root
     from kopt_harness.targets import Target
+    from kopt_harness.watch import Watch
     from rich.console import Console
 
     from ..config import RunConfig
@@ -23,6 +24,7 @@ __all__ = [
     "DeviceLimitOption",
     "DollarLimitOption",
     "TokenLimitOption",
+    "Notifier",
     "WallLimitOption",
     "harness_maker",
     "harness_maker_in",
@@ -77,14 +79,31 @@ def harness_maker_in(
     return make
 
 
-def notifier(state: AppState, bar: ProgressHandle) -> Callable[[str], None]:
-    """Shows each line as a note, and the last one in the progress bar."""
+class Notifier:
+    """Shows each line as a note, the last one in the progress bar, and both to other terminals."""
 
-    def notify(text: str) -> None:
-        bar.update(0, text=text)
-        note(state, text)
+    def __init__(self, state: AppState, bar: ProgressHandle) -> None:
+        self._state = state
+        self._bar = bar
+        self._watch: Watch | None = None
 
-    return notify
+    def keep(self, folder: Path) -> None:
+        """From here on, what is being done lies beside the journal: ``progress.json``."""
+        from kopt_harness.watch import PROGRESS_FILE, Watch
+
+        self._watch = Watch(0, folder / PROGRESS_FILE)
+
+    def __call__(self, text: str) -> None:
+        """Says what is done now."""
+        self._bar.update(0, text=text)
+        note(self._state, text)
+        if self._watch is not None:
+            self._watch.work("worker 1", text, now=True)
+
+
+def notifier(state: AppState, bar: ProgressHandle) -> Notifier:
+    """What a command of the loop is told."""
+    return Notifier(state, bar)
 
 
 def with_costs(document: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -41,7 +41,6 @@ def history(
     from ..report import cost_line
     from ..rows import (
         PROMOTION_COLUMNS,
-        PROMOTION_NUMERIC,
         ROUND_COLUMNS,
         ROUND_NUMERIC,
         promotion_row,
@@ -67,7 +66,7 @@ def history(
         if document["promotions"]:
             console.print("Promotions by kopt promote:")
             rows = [promotion_row(each) for each in document["promotions"]]
-            print_table(console, PROMOTION_COLUMNS, rows, numeric=PROMOTION_NUMERIC)
+            print_table(console, PROMOTION_COLUMNS, rows)
 
     for problem in document["problems"]:
         note(state, f"note: {problem}")

@@ -47,6 +47,7 @@ def rerun(
         for change in again.changed:
             note(state, f"note: no longer the same, {change}")
         note(state, f"run {again.campaign.run.id}")
+        notify.keep(again.campaign.run.folder)
         result = again.campaign.execute()
     same = comparison_of(again.before, result.rounds[0])
     document = {

@@ -60,6 +60,7 @@ def resume(
         maker = harness_maker(state, notify)
         campaign = open_campaign(state.root, run, maker, notify, limits)
         note(state, f"run {campaign.run.id}")
+        notify.keep(campaign.run.folder)
         result = campaign.execute()
     document = with_costs(result.document(), campaign.run.folder)
     show(state, document, exit_code=exit_code)

@@ -149,6 +149,7 @@ def round_(  # typer passes options by name
         maker = harness_maker(state, notify)
         campaign = start_campaign(state.root, definition, config, maker, notify)
         note(state, f"run {campaign.run.id}")
+        notify.keep(campaign.run.folder)
         result = campaign.execute()
     document = with_costs(result.document(), campaign.run.folder)
     show(state, document, exit_code=exit_code)

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ._common import LOOP, AppState, emit, examples, note, print_table, state_of
+from ._common import (
+    LOOP,
+    AppState,
+    emit,
+    examples,
+    live_lines,
+    note,
+    print_table,
+    shows_live,
+    state_of,
+)
+from ._common import live_blocks as show_blocks
 
 if TYPE_CHECKING:
     from kopt_harness.catalog import Catalog
+    from kopt_harness.index import Index
     from rich.console import Console
+
+    from ..history import RunView
+    from ..report import Block
 
 WATCH_S = 2.0
 """Time between two looks."""
@@ -34,11 +50,13 @@ def status(ctx: typer.Context, run: RunArgument = None, watch: WatchOption = Fal
     """Show whether a run is running, what it measured last, and what waits for a person.
 
     Also which promotions followed it, and what is retained now. A promotion by kopt promote is
-    a run too, and is shown by its own id.
+    a run too, and is shown by its own id. With --watch it stays and follows the run: on a terminal
+    as one screen that is kept up to date, else as one line on stderr for each change; Ctrl-C ends
+    the look, not the run.
     """
     from kopt_harness.archive import Archive
 
-    from ..history import find_run
+    from ..history import RunView, find_run
     from ..metering import read_costs
 
     state = state_of(ctx)
@@ -47,14 +65,8 @@ def status(ctx: typer.Context, run: RunArgument = None, watch: WatchOption = Fal
         return
     archive = Archive(state.root.local)
     view = find_run(archive, run)
-    shown = ""
-    while watch and view is not None and view.state == "running":
-        last = view.records[-1].key if view.records else "starting"
-        line = f"{view.run.id}: {len(view.records)} records, {last}"
-        if line != shown:
-            note(state, line)
-            shown = line
-        time.sleep(WATCH_S)
+    if watch and isinstance(view, RunView) and view.state == "running":
+        _follow(state, view)
         view = find_run(archive, view.run.id)
     document: dict[str, Any] = {"run": None} if view is None else view.document()
     if view is not None and document["kind"] == "campaign":
@@ -74,10 +86,31 @@ def status(ctx: typer.Context, run: RunArgument = None, watch: WatchOption = Fal
     emit(state, document, human)
 
 
+def _follow(state: AppState, view: RunView) -> None:
+    """Shows a campaign until it ends or the user has seen enough."""
+    from ..live import Follower, live_blocks, summary_line
+
+    follower = Follower(view.run, state.catalog)
+    follower.advance()
+    shown = ""
+
+    def lines() -> tuple[Block, ...]:
+        follower.advance()
+        return live_blocks(follower.board)
+
+    with suppress(KeyboardInterrupt), show_blocks(state, lines):
+        while follower.state == "running":
+            line = summary_line(follower.board)
+            if line != shown and not shows_live(state):
+                note(state, line)
+            shown = line
+            time.sleep(WATCH_S)
+            if not shows_live(state):
+                follower.advance()
+
+
 def _sweep(state: AppState, name: str | None, *, watch: bool) -> dict[str, Any] | None:
     """The sweep that was named; without a name one that is running, or the last if all are."""
-    from kopt_harness.watch import progress_lines
-
     from ..indexed import open_index
     from ..kinds import CAMPAIGN, PROMOTE
     from ..sweeping import find_sweep, running_sweep, sweep_document
@@ -90,13 +123,35 @@ def _sweep(state: AppState, name: str | None, *, watch: bool) -> dict[str, Any] 
         if found is None:
             return None
         document = sweep_document(index, found)
-        while watch and document["state"] == "running":
-            for line in progress_lines(document["progress"]) if document["progress"] else ():
-                note(state, line)
+        if watch and document["state"] == "running":
+            document = _follow_sweep(state, index, document)
+        return document
+
+
+def _follow_sweep(state: AppState, index: Index, document: dict[str, Any]) -> dict[str, Any]:
+    """Shows a sweep until it ends or the user has seen enough; what it came to."""
+    from kopt_harness.watch import progress_lines
+
+    from ..sweeping import find_sweep, sweep_document
+
+    name, found, shown = document["run"], document, ""
+
+    def lines() -> list[str]:
+        return progress_lines(found["progress"]) if found["progress"] else []
+
+    with suppress(KeyboardInterrupt), live_lines(state, lines):
+        while found["state"] == "running":
+            # The last line has the counts; what each worker does is for who looks.
+            counts = lines()[-1] if lines() else ""
+            if counts != shown and not shows_live(state):
+                note(state, counts)
+            shown = counts
             time.sleep(WATCH_S)
             index.refresh()
-            document = sweep_document(index, find_sweep(index, found.id) or found)
-        return document
+            if (run := find_sweep(index, name)) is None:
+                break
+            found = sweep_document(index, run)
+    return found
 
 
 def _print_sweep(console: Console, document: dict[str, Any]) -> None:

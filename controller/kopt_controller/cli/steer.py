@@ -11,8 +11,6 @@ from ._common import LOOP, emit, examples, state_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..steering import Steer
-
 RunArgument = Annotated[
     str | None, typer.Argument(metavar="RUN", help="Id or a part of it; default: the latest.")
 ]
@@ -84,40 +82,23 @@ def steer(  # typer passes options by name
     its block. A round that is under way is not disturbed.
     """
     from kopt_harness.archive import Archive
-    from kopt_harness.errors import NotFoundError, UsageError
 
-    from ..history import RunView, find_run
-    from ..steering import STEER_FILE, append_steers, read_steers
+    from ..saying import say
 
     state = state_of(ctx)
-    view = find_run(Archive(state.root.local), run)
-    if not isinstance(view, RunView):
-        raise NotFoundError(
-            "no campaign to steer" if view is None else f"{view.run.id!r} is no campaign",
-            hint="kopt history lists the runs; kopt round starts one",
-        )
-    given = _steers(
-        {
-            "block": block,
-            "recommend": recommend,
-            "reference": reference,
-            "note": note,
-            "agent": agent,
-            "model": model,
-            "language": language,
-            "budget": budget,
-            "accept-flag": accept_flag,
-            "stop": "a person" if stop else None,
-        }
-    )
-    path = view.run.folder / STEER_FILE
-    if given:
-        if view.state == "finished":
-            raise UsageError(
-                f"the run {view.run.id!r} is finished", hint="kopt round starts another one"
-            )
-        append_steers(path, given)
-    said = read_steers(path)
+    options = {
+        "block": block,
+        "recommend": recommend,
+        "reference": reference,
+        "note": note,
+        "agent": agent,
+        "model": model,
+        "language": language,
+        "budget": budget,
+        "accept-flag": accept_flag,
+        "stop": "a person" if stop else None,
+    }
+    view, added, said = say(Archive(state.root.local), run, options)
 
     def human(console: Console) -> None:
         console.print(f"Run {view.run.id}: {view.state}")
@@ -127,36 +108,4 @@ def steer(  # typer passes options by name
             console.print("Nothing was said to it yet.")
 
     steers = [each.model_dump(mode="json") for each in said]
-    emit(state, {"run": view.run.id, "added": len(given), "steers": steers}, human)
-
-
-def _steers(options: dict[str, object]) -> list[Steer]:
-    from ..reverify import user
-    from ..steering import Steer
-
-    by, found = user() or "", []
-    for kind, option in options.items():
-        values = option if isinstance(option, list) else [] if option is None else [option]
-        for value in values:
-            _check(kind, str(value))
-            found.append(Steer.model_validate({"kind": kind, "value": str(value), "by": by}))
-    return found
-
-
-def _check(kind: str, value: str) -> None:
-    """Refuses at once what a round could not follow."""
-    from kopt_harness.errors import NotFoundError
-
-    from ..agents import get_agent
-    from ..directions import load_directions
-
-    if kind in ("block", "recommend") and value not in load_directions():
-        known = ", ".join(load_directions())
-        raise NotFoundError(f"unknown direction {value!r}", hint=f"directions are {known}")
-    if kind == "agent":
-        get_agent(value)
-    languages = {name for each in load_directions().values() for name in each.languages}
-    if kind == "language" and value not in languages:
-        raise NotFoundError(
-            f"unknown language {value!r}", hint=f"languages are {', '.join(sorted(languages))}"
-        )
+    emit(state, {"run": view.run.id, "added": len(added), "steers": steers}, human)

@@ -1,0 +1,100 @@
+"""What each command prints with ``--json``: one model for each document.
+
+``scripts/json_reference.py`` makes the reference and the JSON schemas out of these, and tests hold
+what commands print against them. Every document begins with ``schema``, which is 1 and stands in
+none of the models; a command that fails prints ``ErrorDocument`` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kopt_harness.schema import BuildResult, Comparison, Evaluation, Model
+from kopt_harness.timing_report import TimingCalibration
+
+from ..result import PromoteOutcome
+from .judging import (
+    BenchDocument,
+    CalibrateDocument,
+    DiagnoseDocument,
+    GateDocument,
+    OfficialDocument,
+    ProfileDocument,
+    ReplayDocument,
+    SweepDocument,
+)
+from .looking import (
+    DefinitionsDocument,
+    DoctorDocument,
+    ErrorDocument,
+    ExportDefinitionDocument,
+    ExportSolutionDocument,
+    ExportTraceSetDocument,
+    NewDocument,
+    PackDocument,
+    UnpackDocument,
+    WorkloadsDocument,
+)
+from .loop import (
+    CampaignStatusDocument,
+    DashboardDocument,
+    EvidenceDocument,
+    ExplainDocument,
+    HistoryDocument,
+    NoRunDocument,
+    PromoteDispatchDocument,
+    PromotionStatusDocument,
+    ReindexDocument,
+    RerunDocument,
+    RoundDocument,
+    SteerDocument,
+    SweepStatusDocument,
+)
+from .results import AuditDocument, ImportDocument, ReportDocument, ScoreDocument
+
+__all__ = ["DOCUMENTS", "ErrorDocument"]
+
+DOCUMENTS: Mapping[str, tuple[type[Model], ...]] = {
+    "definitions": (DefinitionsDocument,),
+    "doctor": (DoctorDocument,),
+    "workloads": (WorkloadsDocument,),
+    "build": (BuildResult,),
+    "export definition": (ExportDefinitionDocument,),
+    "export solution": (ExportSolutionDocument,),
+    "export trace-set": (ExportTraceSetDocument,),
+    "new": (NewDocument,),
+    "pack": (PackDocument,),
+    "unpack": (UnpackDocument,),
+    "bench": (BenchDocument,),
+    "calibrate": (CalibrateDocument, TimingCalibration),
+    "check": (Evaluation,),
+    "compare": (Comparison,),
+    "diagnose": (DiagnoseDocument,),
+    "gate": (GateDocument,),
+    "official": (OfficialDocument,),
+    "profile": (ProfileDocument,),
+    "replay": (ReplayDocument,),
+    "sweep": (SweepDocument,),
+    "dashboard": (DashboardDocument,),
+    "evidence": (EvidenceDocument,),
+    "explain": (ExplainDocument,),
+    "history": (HistoryDocument,),
+    "promote": (PromoteOutcome,),
+    "promote-dispatch": (PromoteDispatchDocument,),
+    "reindex": (ReindexDocument,),
+    "report": (ReportDocument,),
+    "rerun": (RerunDocument,),
+    "resume": (RoundDocument,),
+    "round": (RoundDocument,),
+    "status": (
+        CampaignStatusDocument,
+        PromotionStatusDocument,
+        SweepStatusDocument,
+        NoRunDocument,
+    ),
+    "steer": (SteerDocument,),
+    "audit": (AuditDocument,),
+    "import": (ImportDocument,),
+    "score": (ScoreDocument,),
+}
+"""By command: what it may print; ``schema`` comes first in each."""
