@@ -62,6 +62,7 @@ def _options():
     parser.add_argument("--rows", type=int, default=3)
     parser.add_argument("--pages", type=int, default=40)
     parser.add_argument("--clusters", type=int, default=1)
+    parser.add_argument("--unstaged", action="store_true", help="the table stays in memory")
     parser.add_argument("--generator", nargs="+", default=["typical"])
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
@@ -94,9 +95,8 @@ def main():
             kept = [inputs[key].contiguous() for key in INPUTS]
             kept.append(torch.full_like(expected, -77))
             pointers = (ctypes.c_void_p * len(kept))(*[tensor.data_ptr() for tensor in kept])
-            library.run(
-                pointers, options.rows, options.pages, cached, options.way, options.clusters
-            )
+            shape = (options.rows, options.pages, cached)
+            library.run(pointers, *shape, options.way, options.clusters, not options.unstaged)
             tiers = _judge(definition, inputs, expected, kept[-1])
             right &= all(tier.verdict == "pass" for tier in tiers)
             words = [tier.outputs[0].detail or tier.verdict for tier in tiers]

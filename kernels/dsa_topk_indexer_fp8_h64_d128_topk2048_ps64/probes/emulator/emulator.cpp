@@ -21,6 +21,7 @@ constexpr int kPatience = 50'000;  // turns without progress that mean a deadloc
 struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
+  std::vector<std::pair<uint32_t*, const uint32_t*>> copies;
   unsigned thread, rank;
   bool done;
 };
@@ -46,6 +47,7 @@ std::vector<std::pair<const char*, size_t>> readable;
 
 void start() {
   (*body)();
+  if (!running->copies.empty()) fail("copies that nobody waits for");
   running->done = true;
   progress();
   give_way();
@@ -162,6 +164,16 @@ void wait_cluster() {
 
 void put_off(const std::function<void()>& act) { pending.push_back(act); }
 
+void copy_later(uint32_t* target, const uint32_t* source) {
+  check_read(source, sizeof *source);
+  running->copies.emplace_back(target, source);
+}
+
+void finish_copies() {
+  for (const auto& [target, source] : running->copies) *target = *source;
+  running->copies.clear();
+}
+
 void allow_reads(const void* data, size_t bytes) {
   readable.emplace_back(static_cast<const char*>(data), bytes);
 }
@@ -179,8 +191,9 @@ void check_read(const void* source, size_t bytes) {
 }  // namespace fibers
 
 /// Pointers in the order of the definition's inputs and output. `way` is 0 for short rows alone, 1
-/// for one launch, 2 for two; `clusters` work in one launch.
-extern "C" void run(void** pointers, int rows, int width, int cached, int way, int clusters) {
+/// for one launch, 2 for two; `clusters` work in one launch, which keeps the block table in shared memory if `staged`.
+extern "C" void run(void** pointers, int rows, int width, int cached, int way, int clusters,
+                    int staged) {
   using namespace topk;
   Problem p{};
   p.q = static_cast<const uint8_t*>(pointers[0]);
@@ -191,6 +204,7 @@ extern "C" void run(void** pointers, int rows, int width, int cached, int way, i
   p.selected = static_cast<int*>(pointers[5]);
   p.rows = rows;
   p.width = width;
+  p.staged = staged != 0;
   const auto count = static_cast<size_t>(rows);
   std::vector<float> scores(count * static_cast<size_t>(width) * kPage, NAN);
   p.scores = scores.data();

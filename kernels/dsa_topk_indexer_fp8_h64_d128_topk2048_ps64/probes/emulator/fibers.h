@@ -36,6 +36,10 @@ void wait_cluster();
 /// Done some time later.
 void put_off(const std::function<void()>& act);
 
+/// A word that arrives when the thread waits for its copies.
+void copy_later(uint32_t* target, const uint32_t* source);
+void finish_copies();
+
 /// Makes global memory known that may be read.
 void allow_reads(const void* data, size_t bytes);
 void forget_reads();

@@ -39,7 +39,12 @@ inline uint4 load_page_bytes(const uint8_t* source, uint64_t) {
   return __ldg(reinterpret_cast<const uint4*>(source));
 }
 
-inline void prefetch_line(const void* source) { fibers::check_read(source, 4); }
+inline void copy_word(uint32_t target, const void* source) {
+  fibers::copy_later(at<uint32_t>(target), static_cast<const uint32_t*>(source));
+}
+
+inline void copies_wait() { fibers::finish_copies(); }
+inline int opaque(int x) { return x; }
 
 inline float of_e4m3(unsigned bits) {
   const int exponent = bits >> 3 & 15, mantissa = bits & 7;

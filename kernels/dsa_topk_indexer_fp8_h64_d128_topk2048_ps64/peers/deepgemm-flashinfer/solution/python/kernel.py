@@ -1,6 +1,6 @@
 """Baseline: DeepGEMM's fp8 paged logits, then FlashInfer's top-k with a table of token ids.
 
-Target: Hopper. Three kernels of the libraries (schedule, logits, top-k) and two of torch that make the
+Target: Hopper. Three kernels of the libraries (schedule, logits, top-k), and torch makes the
 table of token ids, which a server would keep. Bound: the launches, and for many long rows memory.
 """
 

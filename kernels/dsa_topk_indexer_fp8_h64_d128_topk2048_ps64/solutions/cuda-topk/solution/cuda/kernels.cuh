@@ -2,6 +2,8 @@
 // shared memory of a block, scores and selection in two.
 #pragma once
 
+#include <algorithm>
+
 #include "problem.cuh"
 #include "products.cuh"
 #include "ptx.cuh"
@@ -18,8 +20,10 @@ struct alignas(1024) Storage {
   uint64_t arrived;
 };
 
-inline size_t storage_bytes(int width) {
-  return 1024 + sizeof(Storage) + static_cast<size_t>(width) * (kPage + 1) * 4 + 16;
+/// With scores of a row and the block table, or the part of it that is the row's.
+inline size_t storage_bytes(int width, bool staged) {
+  const size_t entries = static_cast<size_t>(staged ? std::max(width, kStaged) : width);
+  return 1024 + sizeof(Storage) + (static_cast<size_t>(width) * kPage + entries) * 4;
 }
 
 __device__ __forceinline__ int4 ids_of(const int* pages, int4 token) {
@@ -30,15 +34,14 @@ __device__ __forceinline__ int4 ids_of(const int* pages, int4 token) {
 }
 
 /// All tokens of a row, then -1; by `threads` threads of which the caller is `thread`.
-__device__ __forceinline__ void list_row(const Problem& p, int row, int length, int thread,
-                                         int threads) {
-  const int* pages = p.table + static_cast<int64_t>(row) * p.width;
+__device__ __forceinline__ void list_row(const Problem& p, int row, const int* pages, int length,
+                                         int thread, int threads) {
   int4* target = reinterpret_cast<int4*>(p.selected + static_cast<int64_t>(row) * kSelected);
 #pragma unroll 1
   for (int i = thread; i < kSelected / 4; i += threads) {
     const int token = 4 * i;
     // Whatever the length: it may still be on its way.
-    const int page = token / kPage < p.width ? __ldg(pages + token / kPage) : 0;
+    const int page = token / kPage < p.width ? pages[token / kPage] : 0;
     int4 ids = make_int4(-1, -1, -1, -1);
     if (token < length) {
       const int id = page * kPage + token % kPage;
@@ -51,11 +54,15 @@ __device__ __forceinline__ void list_row(const Problem& p, int row, int length, 
   }
 }
 
+__device__ __forceinline__ const int* pages_of(const Problem& p, int row) {
+  return p.table + static_cast<int64_t>(row) * p.width;
+}
+
 /// Where no row can be long.
 __global__ void __launch_bounds__(KOPT_LIST_THREADS) list_rows(const Problem p) {
   constexpr int kBlocks = kSelected / 4 / KOPT_LIST_THREADS;
   const int row = blockIdx.x / kBlocks;
-  list_row(p, row, length_of(p, row),
+  list_row(p, row, pages_of(p, row), length_of(p, row),
            blockIdx.x % kBlocks * KOPT_LIST_THREADS + threadIdx.x, kSelected / 4);
 }
 
@@ -70,7 +77,7 @@ struct Pages {
   __device__ __forceinline__ void fetch_ids() {
     const int lane = threadIdx.x % 32;
     const int at = page + lane * kWarpgroups;
-    ids = at < end ? __ldg(table + at) : 0;
+    ids = at < end ? table[at] : 0;
   }
 
   /// Starts to load the next page; true where there is one.
@@ -127,16 +134,6 @@ __device__ __forceinline__ void score_pages(Pages& pages, const Storage& storage
   }
 }
 
-__device__ __forceinline__ void store_row_inputs(Storage& storage, const Problem& p, int row) {
-  store_queries(shared_address(storage.queries), p.q + static_cast<int64_t>(row) * kHeads * kDim);
-  if (threadIdx.x < kHeads / 2) {
-    storage.weights[threadIdx.x] =
-        __ldg(reinterpret_cast<const float2*>(p.weights + static_cast<int64_t>(row) * kHeads) +
-              threadIdx.x);
-  }
-  order_before_async();
-}
-
 /// Writes what was selected. All threads of the block take part.
 __device__ __forceinline__ void write_selected(const Problem& p, const Selection& s,
                                                const int* pages, int row) {
@@ -152,83 +149,137 @@ __device__ __forceinline__ Storage& storage_of_block() {
                                      (-shared_address(dynamic_shared) & 1023));
 }
 
+/// The block table, or what of it a block needs.
+class Table {
+ public:
+  __device__ Table(const Problem& p, int* kept) : p_(p), kept_(kept) {}
+
+  /// Starts to copy all of it, where that is wanted.
+  __device__ __forceinline__ void stage() const {
+    if (!p_.staged) return;
+    const uint32_t target = shared_address(kept_);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < p_.rows * p_.width; i += kThreads) {
+      copy_word(target + 4 * i, p_.table + i);
+    }
+  }
+
+  __device__ __forceinline__ const int* pages(int row) const {
+    return p_.staged ? kept_ + row * p_.width : pages_of(p_, row);
+  }
+
+  /// The same, in shared memory after the block has met.
+  __device__ __forceinline__ const int* keep(int row, int count) const {
+    if (p_.staged) return kept_ + row * p_.width;
+    const int* pages = pages_of(p_, row);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < count; i += kThreads) kept_[i] = __ldg(pages + i);
+    return kept_;
+  }
+
+ private:
+  const Problem& p_;
+  int* kept_;
+};
+
 /// Lists the short rows that fall to the block.
-__device__ __forceinline__ void list_short(const Problem& p, int rank) {
+__device__ __forceinline__ void list_short(const Problem& p, const Rows& rows, const Table& table,
+                                           int rank) {
   const int clusters = cluster_count();
-  int index = cluster_index() + clusters * (kCluster - 1 - rank);
-  for (;; index += clusters * kCluster) {
-    const int row = find_row(p, false, index);
-    if (row < 0) return;
-    list_row(p, row, length_of(p, row), threadIdx.x, kThreads);
+  int number = cluster_index() + clusters * (kCluster - 1 - rank);
+#pragma unroll 1
+  for (;; number += clusters * kCluster) {
+    const Row row = rows.find(false, number);
+    if (row.index < 0) return;
+    list_row(p, row.index, table.pages(row.index), row.length, threadIdx.x, kThreads);
   }
 }
 
-/// The block table is needed as soon as the lengths are known.
-__device__ __forceinline__ void prefetch_table(const Problem& p) {
-#if KOPT_PREFETCH
-  const int64_t line = blockIdx.x + static_cast<int64_t>(gridDim.x) * threadIdx.x;
-  if (threadIdx.x < 32 && line * 32 < static_cast<int64_t>(p.rows) * p.width) {
-    prefetch_line(p.table + line * 32);
-  }
-#endif
-}
-
+/// All rows, in one launch.
 __global__ void __launch_bounds__(kThreads, 1) index_rows(const __grid_constant__ Problem p) {
   Storage& storage = storage_of_block();
+  Selection& selection = storage.selection;
   float* const scores = reinterpret_cast<float*>(&storage + 1);
-  int* const page_ids = reinterpret_cast<int*>(scores + p.width * kPage);
   const uint32_t arrived = shared_address(&storage.arrived);
   const int rank = cluster_rank();
+  const Rows rows(p);
+  const Table table(p, reinterpret_cast<int*>(scores + p.width * kPage));
+  table.stage();
   if (threadIdx.x == 0) barrier_init(arrived);
   cluster_arrive();
-  prefetch_table(p);
-  clear_bins(storage.selection);
+  clear_bins(selection);
 
-  const Part part = part_of_block(count_long(p), cluster_index(), cluster_count(), rank);
-  const Place place = place_of_thread();
+  Part part = {0, 1, 0, 1, 0};
+  int number = 0;
   bool met = false;
-  for (int number = part.first; number < part.end; number += part.step) {
-    const int row = find_row(p, true, number);
-    const int length = length_of(p, row), count = (length - 1) / kPage + 1;
-    const int* table = p.table + static_cast<int64_t>(row) * p.width;
-    const int begin = part.member * count / part.blocks;
-    const int end = (part.member + 1) * count / part.blocks;
-    const bool leads = part.member == 0;
-    const uint32_t target = address_in(rank - part.member, shared_address(scores));
-    const uint32_t told = address_in(rank - part.member, arrived);
-
-    Pages pages{table, p.cache, begin + warpgroup_of_thread(), end, 0};
-    const auto ready = [&] {
-      if (met) {  // the row before may still be selected from
-        __syncthreads();
-        clear_bins(storage.selection);
-      }
-      store_row_inputs(storage, p, row);
-      if (leads) {
+  // The first time round nothing is selected: that brings the code of the selection, which in a cold
+  // call comes from memory, while the lengths are on their way.
 #pragma unroll 1
-        for (int i = threadIdx.x; i < count; i += kThreads) page_ids[i] = __ldg(table + i);
-        if (threadIdx.x == 0 && part.blocks > 1) barrier_expect(arrived, (count - end) * kPage * 4);
+  for (int rehearses = opaque(KOPT_REHEARSE);; rehearses = 0) {
+    Row row;
+    const int* page_ids = nullptr;
+    if (!rehearses) {
+      if (!met) {
+        part = part_of_block(rows.count_long(), cluster_index(), cluster_count(), rank);
+        number = part.first;
+        copies_wait();
+        __syncthreads();
       }
-      __syncthreads();
-      if (!met) cluster_wait();
-      met = true;
-    };
-    score_pages(pages, storage, place, ready, [&](int page, int token, float score) {
-      const int at = page * kPage + token;
-      if (leads) {
-        scores[at] = score;
-      } else {
-        send_float(target + 4 * at, score, told);
-      }
-    });
-    if (!leads) break;  // such a block has one row
-    if (part.blocks > 1) barrier_wait(arrived);
+      if (number >= part.end) break;
+      row = rows.find(true, number);
+      const int count = (row.length - 1) / kPage + 1;
+      const int begin = part.member * count / part.blocks;
+      const int end = (part.member + 1) * count / part.blocks;
+      const bool leads = part.member == 0;
+      const uint32_t target = address_in(rank - part.member, shared_address(scores));
+      const uint32_t told = address_in(rank - part.member, arrived);
+
+      RowShare inputs;
+      inputs.load(p.q + static_cast<int64_t>(row.index) * kHeads * kDim,
+                  p.weights + static_cast<int64_t>(row.index) * kHeads);
+      Pages pages{table.pages(row.index), p.cache, begin + warpgroup_of_thread(), end, 0};
+      const auto ready = [&] {
+        if (met) {  // the row before may still be selected from
+          __syncthreads();
+          clear_bins(selection);
+        }
+        inputs.store(shared_address(storage.queries), storage.weights);
+        if (leads) {
+          page_ids = table.keep(row.index, count);
+          if (threadIdx.x == 0 && part.blocks > 1) {
+            barrier_expect(arrived, (count - end) * kPage * 4);
+          }
+        }
+        __syncthreads();
+        if (!met) cluster_wait();
+        met = true;
+      };
+      uint32_t lowest = ~0u, highest = 0;
+      score_pages(pages, storage, place_of_thread(), ready, [&](int page, int token, float score) {
+        const int at = page * kPage + token;
+        if (leads) {
+          scores[at] = score;
+          if (at < row.length) {
+            lowest = min(lowest, ordered(score));
+            highest = max(highest, ordered(score));
+          }
+        } else {
+          send_float(target + 4 * at, score, told);
+        }
+      });
+      if (!leads) break;  // such a block has one row
+      store_bounds(selection, lowest, highest);
+      if (part.blocks > 1) barrier_wait(arrived);
+    }
     __syncthreads();
-    select_highest(storage.selection, scores, length);
-    write_selected(p, storage.selection, page_ids, row);
+    select_highest(selection, scores, row.length);
+    if (!rehearses) {
+      write_selected(p, selection, page_ids, row.index);
+      number += part.step;
+    }
   }
   if (!met) cluster_wait();
-  list_short(p, rank);
+  list_short(p, rows, table, rank);
 }
 
 /// Scores of all long rows, for contexts of any length: blockIdx.x a row, blockIdx.y a part of it.
@@ -239,10 +290,12 @@ __global__ void __launch_bounds__(kThreads, 1) score_rows(const __grid_constant_
   const int64_t count = (length - 1) / kPage + 1;
   const int begin = static_cast<int>(blockIdx.y * count / gridDim.y);
   const int end = static_cast<int>((blockIdx.y + 1) * count / gridDim.y);
-  Pages pages{p.table + static_cast<int64_t>(row) * p.width, p.cache,
-              begin + warpgroup_of_thread(), end, 0};
+  RowShare inputs;
+  inputs.load(p.q + static_cast<int64_t>(row) * kHeads * kDim,
+              p.weights + static_cast<int64_t>(row) * kHeads);
+  Pages pages{pages_of(p, row), p.cache, begin + warpgroup_of_thread(), end, 0};
   const auto ready = [&] {
-    store_row_inputs(storage, p, row);
+    inputs.store(shared_address(storage.queries), storage.weights);
     __syncthreads();
   };
   float* const scores = p.scores + static_cast<int64_t>(row) * p.width * kPage;
@@ -256,12 +309,20 @@ __global__ void __launch_bounds__(kThreads, 1) select_rows(const __grid_constant
   Selection& selection = storage_of_block().selection;
   const int row = blockIdx.x, length = length_of(p, row);
   if (!is_long(length)) {
-    list_row(p, row, length, threadIdx.x, kThreads);
+    list_row(p, row, pages_of(p, row), length, threadIdx.x, kThreads);
     return;
   }
+  const float* const scores = p.scores + static_cast<int64_t>(row) * p.width * kPage;
   clear_bins(selection);
-  select_highest(selection, p.scores + static_cast<int64_t>(row) * p.width * kPage, length);
-  write_selected(p, selection, p.table + static_cast<int64_t>(row) * p.width, row);
+  uint32_t lowest = ~0u, highest = 0;
+  for_scores(scores, length, [&](float score, int) {
+    lowest = min(lowest, ordered(score));
+    highest = max(highest, ordered(score));
+  });
+  store_bounds(selection, lowest, highest);
+  __syncthreads();
+  select_highest(selection, scores, length);
+  write_selected(p, selection, pages_of(p, row), row);
 }
 
 }  // namespace topk

@@ -74,9 +74,9 @@ inline cudaError_t device_of(Device* device) {
   return status;
 }
 
-/// Whether scores of so long a context fit one block.
+/// Whether the scores of so long a context fit one block.
 inline bool in_one_launch(const Device& device, int width) {
-  return storage_bytes(width) <= static_cast<size_t>(device.shared_bytes);
+  return storage_bytes(width, true) <= static_cast<size_t>(device.shared_bytes);
 }
 
 inline cudaError_t launch_list(const Problem& p, cudaStream_t stream) {
@@ -84,9 +84,10 @@ inline cudaError_t launch_list(const Problem& p, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-inline cudaError_t launch_one(const Problem& p, const Device& device, cudaStream_t stream) {
+inline cudaError_t launch_one(Problem p, const Device& device, cudaStream_t stream) {
+  p.staged = static_cast<int64_t>(p.rows) * p.width <= kStaged;
   cudaLaunchConfig_t config =
-      grid_of(dim3(device.clusters * kCluster), storage_bytes(p.width), stream);
+      grid_of(dim3(device.clusters * kCluster), storage_bytes(p.width, p.staged), stream);
   cudaLaunchAttribute attribute = cluster_attribute();
   config.attrs = &attribute;
   config.numAttrs = 1;
@@ -96,7 +97,7 @@ inline cudaError_t launch_one(const Problem& p, const Device& device, cudaStream
 /// Needs p.scores.
 inline cudaError_t launch_two(const Problem& p, const Device& device, cudaStream_t stream) {
   const unsigned parts = static_cast<unsigned>(std::clamp(2 * device.processors / p.rows, 1, p.width));
-  cudaLaunchConfig_t config = grid_of(dim3(p.rows, parts), storage_bytes(0), stream);
+  cudaLaunchConfig_t config = grid_of(dim3(p.rows, parts), storage_bytes(0, false), stream);
   const cudaError_t status = cudaLaunchKernelEx(&config, score_rows, p);
   if (status != cudaSuccess) return status;
   config.gridDim = dim3(p.rows);

@@ -21,6 +21,8 @@ constexpr int kThreads = 128 * kWarpgroups;
 constexpr int kWarps = kThreads / 32;
 constexpr int kCluster = KOPT_CLUSTER;
 
+constexpr int kStaged = 4096;  // entries of a block table that a block keeps
+
 struct Problem {
   const uint8_t* q;        // (rows, 64, 128) e4m3
   const uint8_t* cache;    // (cached, kPageBytes)
@@ -30,6 +32,7 @@ struct Problem {
   int* selected;           // (rows, 2048)
   int rows;
   int width;
+  bool staged = false;      // whether blocks keep the whole block table in shared memory
   float* scores = nullptr;  // (rows, width * 64), where scores do not fit shared memory
 };
 

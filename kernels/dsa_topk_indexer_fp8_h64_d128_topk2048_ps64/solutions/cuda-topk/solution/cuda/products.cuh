@@ -61,23 +61,45 @@ __device__ __forceinline__ uint32_t high_halves(uint32_t word) {
   return to_halves(static_cast<uint16_t>(word >> 16));
 }
 
-/// Queries of a row to shared memory, as halves: two parts of 64 rows (heads) of 128 bytes, 16-byte
-/// piece p of a row at p ^ (row % 8). All threads of the block take part.
-__device__ __forceinline__ void store_queries(uint32_t target, const uint8_t* queries) {
-#pragma unroll 1
-  for (int i = threadIdx.x; i < kHeads * kDim / 16; i += kThreads) {
-    const uint4 bytes = __ldg(reinterpret_cast<const uint4*>(queries) + i);
-    const int head = i / 8, part = i / 4 % 2, share = i % 4;
-    const uint32_t row = target + part * kHalfBytes + head * 128 + 4 * share;
-    const uint32_t words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
+/// A thread's share of the queries and weights of a row, on its way to shared memory.
+struct RowShare {
+  static constexpr int kPieces = kHeads * kDim / 16;
+  static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
+  uint4 queries[kLoads];
+  float2 weights;
+
+  __device__ __forceinline__ void load(const uint8_t* row_queries, const float* row_weights) {
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const int piece = 2 * step;
-      store_shared_word(row + ((piece ^ (head % 8)) << 4), low_halves(words[step]));
-      store_shared_word(row + (((piece + 1) ^ (head % 8)) << 4), high_halves(words[step]));
+    for (int j = 0; j < kLoads; ++j) {
+      const int i = threadIdx.x + j * kThreads;
+      if (i < kPieces) queries[j] = __ldg(reinterpret_cast<const uint4*>(row_queries) + i);
+    }
+    if (threadIdx.x < kHeads / 2) {
+      weights = __ldg(reinterpret_cast<const float2*>(row_weights) + threadIdx.x);
     }
   }
-}
+
+  /// Queries as halves: two parts of 64 rows (heads) of 128 bytes, 16-byte piece p of a row at
+  /// p ^ (row % 8).
+  __device__ __forceinline__ void store(uint32_t target, float2* row_weights) const {
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j) {
+      const int i = threadIdx.x + j * kThreads;
+      if (i >= kPieces) break;
+      const int head = i / 8, part = i / 4 % 2, share = i % 4;
+      const uint32_t row = target + part * kHalfBytes + head * 128 + 4 * share;
+      const uint32_t words[4] = {queries[j].x, queries[j].y, queries[j].z, queries[j].w};
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+        const int piece = 2 * step;
+        store_shared_word(row + ((piece ^ (head % 8)) << 4), low_halves(words[step]));
+        store_shared_word(row + (((piece + 1) ^ (head % 8)) << 4), high_halves(words[step]));
+      }
+    }
+    if (threadIdx.x < kHeads / 2) row_weights[threadIdx.x] = weights;
+    order_before_async();
+  }
+};
 
 #if TOPK_WARPGROUPS
 

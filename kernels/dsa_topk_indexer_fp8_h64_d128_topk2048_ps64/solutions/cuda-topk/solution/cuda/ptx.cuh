@@ -45,8 +45,19 @@ __device__ __forceinline__ uint4 load_page_bytes(const uint8_t* source, uint64_t
   return x;
 }
 
-__device__ __forceinline__ void prefetch_line(const void* source) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(source));
+/// Copies 4 bytes to shared memory; `copies_wait` waits for the thread's copies.
+__device__ __forceinline__ void copy_word(uint32_t target, const void* source) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");
+}
+
+__device__ __forceinline__ void copies_wait() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/// `x`, of which the compiler knows nothing.
+__device__ __forceinline__ int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
 }
 
 /// Two e4m3 numbers as halves, exactly; the first in the lower half.

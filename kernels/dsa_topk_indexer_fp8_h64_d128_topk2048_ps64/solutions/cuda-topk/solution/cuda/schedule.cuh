@@ -12,36 +12,56 @@ namespace topk {
 
 __device__ __forceinline__ bool is_long(int length) { return length > kSelected; }
 
+/// Of a row; -1 behind the last one.
 __device__ __forceinline__ int length_of(const Problem& p, int row) {
   return row < p.rows ? max(0, min(__ldg(p.lengths + row), p.width * kPage)) : -1;
 }
 
-/// How many rows are long. The whole warp asks.
-__device__ __forceinline__ int count_long(const Problem& p) {
-  const int lane = threadIdx.x % 32;
-  int count = 0;
-#pragma unroll 1
-  for (int start = 0; start < p.rows; start += 32) {
-    count += __popc(__ballot_sync(kAllLanes, is_long(length_of(p, start + lane))));
-  }
-  return count;
-}
+struct Row {
+  int index = -1;
+  int length = 0;
+};
 
-/// The index-th long (or short) row, or -1. The whole warp asks.
-__device__ __forceinline__ int find_row(const Problem& p, bool wanted_long, int index) {
-  const int lane = threadIdx.x % 32;
+/// The lengths as a warp knows them; all of its lanes ask.
+class Rows {
+ public:
+  __device__ explicit Rows(const Problem& p) : p_(p), first_(length_of(p, threadIdx.x % 32)) {}
+
+  __device__ int count_long() const {
+    const int lane = threadIdx.x % 32;
+    int count = __popc(__ballot_sync(kAllLanes, is_long(first_)));
 #pragma unroll 1
-  for (int start = 0; start < p.rows; start += 32) {
-    const int length = length_of(p, start + lane);
-    const bool fits = length >= 0 && is_long(length) == wanted_long;
-    const unsigned rows = __ballot_sync(kAllLanes, fits);
-    const bool hit = fits && __popc(rows & ((1u << lane) - 1)) == index;
-    const unsigned found = __ballot_sync(kAllLanes, hit);
-    if (found != 0) return start + __ffs(found) - 1;
-    index -= __popc(rows);
+    for (int start = 32; start < p_.rows; start += 32) {
+      count += __popc(__ballot_sync(kAllLanes, is_long(length_of(p_, start + lane))));
+    }
+    return count;
   }
-  return -1;
-}
+
+  /// The number-th long (or short) row; its index is -1 where there are not so many.
+  __device__ Row find(bool wanted_long, int number) const {
+    const int lane = threadIdx.x % 32;
+    int length = first_;
+#pragma unroll 1
+    for (int start = 0;;) {
+      const bool fits = length >= 0 && is_long(length) == wanted_long;
+      const unsigned rows = __ballot_sync(kAllLanes, fits);
+      const bool hit = fits && __popc(rows & ((1u << lane) - 1)) == number;
+      const unsigned found = __ballot_sync(kAllLanes, hit);
+      if (found != 0) {
+        const int from = __ffs(found) - 1;
+        return {start + from, __shfl_sync(kAllLanes, length, from)};
+      }
+      number -= __popc(rows);
+      start += 32;
+      if (start >= p_.rows) return {};
+      length = length_of(p_, start + lane);
+    }
+  }
+
+ private:
+  const Problem& p_;
+  int first_;  // of the row that has the lane's number
+};
 
 /// A block's part in long rows: those with the numbers first, first + step, ... below end.
 struct Part {

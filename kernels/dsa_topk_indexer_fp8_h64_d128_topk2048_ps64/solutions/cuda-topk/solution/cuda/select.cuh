@@ -1,12 +1,12 @@
 // The 2048 highest of n > 2048 scores, exactly, by one block.
 //
-// Scores are counted in bins that are equally wide between the lowest and the highest: the map is
-// monotone in float32, so every score of a higher bin is at least as high. Bins above the one in
+// Scores are counted in bins of equal width between bounds, beyond which the outer bins lie: the map
+// is monotone in float32, so every score of a higher bin is at least as high. Bins above the one in
 // which the cut falls are taken whole; of that bin, which holds a few scores as a rule, each is
-// compared with each. Where it holds more (ties, clusters, outliers), it is divided again, by
-// the bits of score and place together: they differ for all tokens, and each division narrows
-// their range 2^10 times or more. So the set is exact and always the same: of equal scores the
-// earlier tokens are taken.
+// compared with each. Where it holds more (ties, clusters, outliers), it is divided again, by the
+// bits of score and place together: they differ for all tokens, and each division narrows their
+// range 2^9 times or more. So the set is exact and always the same: of equal scores the earlier
+// tokens are taken.
 #pragma once
 
 #include "problem.cuh"
@@ -16,12 +16,15 @@ namespace topk {
 
 constexpr int kBins = 4 * kThreads;
 constexpr int kCompared = 512;  // most scores that are compared with each other
+constexpr int kQuads = 3;       // of scores that a thread keeps in registers
+constexpr int kHeld = 4 * kQuads * kThreads;
 
 struct alignas(16) Selection {
-  uint32_t bins[kBins];  // counts, then how many scores lie in higher bins
-  int places[kSelected];
+  uint32_t bins[kBins + 32];  // counts, then how many scores lie in higher bins; and for no scores
+  int places[kSelected + 32];
   uint64_t compared[kCompared];
-  uint32_t of_warps[2][kWarps];
+  uint32_t of_warps[kWarps];
+  uint32_t lowest[kWarps], highest[kWarps];
   uint64_t low, high;  // of the bin to be divided
   int cut_bin, above, inside;
   int found;
@@ -42,11 +45,17 @@ __device__ __forceinline__ uint64_t combined(float score, int token) {
   return static_cast<uint64_t>(ordered(score)) << 32 | static_cast<uint32_t>(~token);
 }
 
-/// Equally wide bins of scores.
+/// Equally wide bins of scores; all in one where there are no bounds to divide by.
 struct EvenBins {
-  float low, factor;
+  float factor, offset;
+  __device__ EvenBins(float low, float high) {
+    factor = static_cast<float>(kBins - 1) / (high - low);
+    if (!(factor > 0.0f && factor < __int_as_float(0x7f800000))) factor = 0.0f;
+    offset = factor > 0.0f ? -low * factor : 0.0f;
+  }
   __device__ int operator()(float score, int) const {
-    return min(static_cast<int>((score - low) * factor), kBins - 1);
+    const float bin = fmaf(score, factor, offset);
+    return static_cast<int>(fminf(fmaxf(bin, 0.0f), static_cast<float>(kBins - 1)));
   }
 };
 
@@ -67,7 +76,7 @@ struct KeyBins {
 /// Calls act(score, token) for the thread's tokens; `scores` is 16-byte aligned.
 template <class Act>
 __device__ __forceinline__ void for_scores(const float* scores, int count, Act act) {
-#pragma unroll 1  // code comes from memory in a cold call
+#pragma unroll 1
   for (int i = 4 * threadIdx.x; i < count; i += 4 * kThreads) {
     const float4 x = *reinterpret_cast<const float4*>(scores + i);
     act(x.x, i);
@@ -77,8 +86,14 @@ __device__ __forceinline__ void for_scores(const float* scores, int count, Act a
   }
 }
 
+/// The i-th token of those whose scores a thread keeps in registers.
+__device__ __forceinline__ int token_of(int i) {
+  return 4 * (threadIdx.x + i / 4 * kThreads) + i % 4;
+}
+
 __device__ __forceinline__ void clear_bins(Selection& s) {
   reinterpret_cast<uint4*>(s.bins)[threadIdx.x] = make_uint4(0, 0, 0, 0);
+  if (threadIdx.x == 0) s.cut_bin = s.above = s.inside = 0;
 }
 
 /// Turns counts into how many scores lie in higher bins, and finds the bin of the score that is
@@ -95,9 +110,9 @@ __device__ __forceinline__ void find_cut(Selection& s, uint32_t wanted) {
     const uint32_t other = __shfl_up_sync(kAllLanes, sum, distance);
     if (lane >= distance) sum += other;
   }
-  if (lane == 31) s.of_warps[0][warp] = sum;
+  if (lane == 31) s.of_warps[warp] = sum;
   __syncthreads();
-  const uint32_t before = __reduce_add_sync(kAllLanes, lane < warp ? s.of_warps[0][lane] : 0);
+  const uint32_t before = __reduce_add_sync(kAllLanes, lane < warp ? s.of_warps[lane] : 0);
   uint4 above;
   above.w = before + sum - own;
   above.z = above.w + counts.w;
@@ -105,16 +120,14 @@ __device__ __forceinline__ void find_cut(Selection& s, uint32_t wanted) {
   above.x = above.y + counts.y;
   quads[first] = above;
   if (above.w < wanted && wanted <= above.x + counts.x) {
-    const uint32_t higher[4] = {above.x, above.y, above.z, above.w};
-    const uint32_t count[4] = {counts.x, counts.y, counts.z, counts.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (higher[i] < wanted && wanted <= higher[i] + count[i]) {
-        s.cut_bin = 4 * first + i;
-        s.above = static_cast<int>(higher[i]);
-        s.inside = static_cast<int>(count[i]);
-      }
-    }
+    int bin = 3;
+    uint32_t higher = above.w, inside = counts.w;
+    if (wanted > above.z) bin = 2, higher = above.z, inside = counts.z;
+    if (wanted > above.y) bin = 1, higher = above.y, inside = counts.y;
+    if (wanted > above.x) bin = 0, higher = above.x, inside = counts.x;
+    s.cut_bin = 4 * first + bin;
+    s.above = static_cast<int>(higher);
+    s.inside = static_cast<int>(inside);
     s.found = 0;
     s.low = ~uint64_t{0};
     s.high = 0;
@@ -133,6 +146,21 @@ __device__ __forceinline__ void widen(Selection& s, uint64_t low, uint64_t high)
     atomicMin(reinterpret_cast<unsigned long long*>(&s.low), low);
     atomicMax(reinterpret_cast<unsigned long long*>(&s.high), high);
   }
+}
+
+/// Takes the `left` highest of those in s.compared.
+__device__ __forceinline__ void take_compared(Selection& s, int inside, int left) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < inside; i += kThreads) {
+    const uint64_t key = s.compared[i];
+    int rank = 0;
+#pragma unroll 4
+    for (int j = 0; j < inside; ++j) rank += s.compared[j] > key;
+    if (rank < left) {
+      s.places[kSelected - left + rank] = static_cast<int>(~static_cast<uint32_t>(key));
+    }
+  }
+  __syncthreads();
 }
 
 /// One division: takes all above the cut. Returns how many are still wanted of the cut's bin, which
@@ -169,61 +197,93 @@ __device__ __forceinline__ int divide(Selection& s, const float* scores, int cou
   __syncthreads();
   if (left == inside) return 0;
   if (!compare) return left;
-  const int base = kSelected - left;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < inside; i += kThreads) {
-    const uint64_t key = s.compared[i];
-    int rank = 0;
-#pragma unroll 1
-    for (int j = 0; j < inside; ++j) rank += s.compared[j] > key;
-    if (rank < left) s.places[base + rank] = static_cast<int>(~static_cast<uint32_t>(key));
-  }
-  __syncthreads();
+  take_compared(s, inside, left);
   return 0;
 }
 
-/// Leaves the places of the highest scores in s.places. All threads of the block take part, after
-/// scores are there; s.bins is clear.
-__device__ __forceinline__ void select_highest(Selection& s, const float* scores, int count) {
+/// The first division of at most kHeld scores, which stay in registers; what the count of a bin was
+/// before a score came is the score's place among those of the bin. Without branches: what there is
+/// no score for goes to words that nobody reads.
+__device__ __forceinline__ int divide_held(Selection& s, const float* scores, int count,
+                                           const EvenBins& bin_of) {
+  const int lane = threadIdx.x % 32;
+  float4 quads[kQuads];
+  int bins[4 * kQuads];
+  uint32_t ranks[4 * kQuads];
+  const int last_quad = max(0, (count - 1) & ~3);
+#pragma unroll
+  for (int j = 0; j < kQuads; ++j) {
+    quads[j] = *reinterpret_cast<const float4*>(scores + min(token_of(4 * j), last_quad));
+  }
+#pragma unroll
+  for (int i = 0; i < 4 * kQuads; ++i) {
+    const int token = token_of(i);
+    const float4 quad = quads[i / 4];
+    const float score = i % 4 == 0 ? quad.x : i % 4 == 1 ? quad.y : i % 4 == 2 ? quad.z : quad.w;
+    bins[i] = token < count ? bin_of(score, token) : kBins + lane;
+    ranks[i] = atomicAdd(&s.bins[bins[i]], 1u);
+  }
+  __syncthreads();
+  find_cut(s, kSelected);
+  const int cut_bin = s.cut_bin, inside = s.inside, left = kSelected - s.above;
+  const int lowest = left == inside ? cut_bin : cut_bin + 1;
+  uint32_t at_cut = 0;
+#pragma unroll
+  for (int i = 0; i < 4 * kQuads; ++i) {
+    const bool taken = bins[i] >= lowest && bins[i] < kBins;
+    const uint32_t place = s.bins[bins[i]] + ranks[i];
+    s.places[taken ? place : static_cast<uint32_t>(kSelected + lane)] = token_of(i);
+    at_cut |= (bins[i] == cut_bin ? 1u : 0u) << i;
+  }
+  if (left == inside) at_cut = 0;
+  uint64_t low = ~uint64_t{0}, high = 0;
+#pragma unroll 1
+  for (; at_cut != 0; at_cut &= at_cut - 1) {
+    const int token = token_of(__ffs(at_cut) - 1);
+    const uint64_t key = combined(scores[token], token);
+    if (inside <= kCompared) {
+      s.compared[atomicAdd(&s.found, 1)] = key;
+    } else {
+      low = min(low, key);
+      high = max(high, key);
+    }
+  }
+  if (left < inside && inside > kCompared) {
+    widen(s, low, high);
+    __syncthreads();
+    return left;
+  }
+  __syncthreads();
+  if (left < inside) take_compared(s, inside, left);
+  return 0;
+}
+
+/// Bounds of scores, of which each thread knows its own; to be read after the block has met.
+__device__ __forceinline__ void store_bounds(Selection& s, uint32_t lowest, uint32_t highest) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint32_t lowest = ~0u, highest = 0;
-  for_scores(scores, count, [&](float score, int) {
-    const uint32_t key = ordered(score);
-    lowest = min(lowest, key);
-    highest = max(highest, key);
-  });
   lowest = __reduce_min_sync(kAllLanes, lowest);
   highest = __reduce_max_sync(kAllLanes, highest);
   if (lane == 0) {
-    s.of_warps[0][warp] = lowest;
-    s.of_warps[1][warp] = highest;
+    s.lowest[warp] = lowest;
+    s.highest[warp] = highest;
   }
-  __syncthreads();
-  lowest = __reduce_min_sync(kAllLanes, s.of_warps[0][lane % kWarps]);
-  highest = __reduce_max_sync(kAllLanes, s.of_warps[1][lane % kWarps]);
-  __syncthreads();  // of_warps is used again
+}
 
-  const float low = from_ordered(lowest), range = from_ordered(highest) - low;
-  const float factor = static_cast<float>(kBins) / range;
-  uint64_t low_key = static_cast<uint64_t>(lowest) << 32 | static_cast<uint32_t>(-count);
-  uint64_t high_key = static_cast<uint64_t>(highest) << 32 | 0xffffffffu;
-  int left = kSelected;
-  if (range > 0.0f && factor > 0.0f && factor < __int_as_float(0x7f800000)) {
-    left = divide(s, scores, count, 0, EvenBins{low, factor});
-    if (left == 0) return;
-    low_key = s.low;
-    high_key = s.high;
-    clear_bins(s);
-    __syncthreads();
-  }
+/// Leaves the places of the highest scores in s.places. All threads of the block take part, after
+/// scores and bounds are there and s.bins is clear; none are left where count is 0.
+__device__ __forceinline__ void select_highest(Selection& s, const float* scores, int count) {
+  const int lane = threadIdx.x % 32;
+  const uint32_t lowest = __reduce_min_sync(kAllLanes, s.lowest[lane % kWarps]);
+  const uint32_t highest = __reduce_max_sync(kAllLanes, s.highest[lane % kWarps]);
+  const EvenBins even(from_ordered(lowest), from_ordered(highest));
+  int left = count <= kHeld ? divide_held(s, scores, count, even)
+                            : divide(s, scores, count, 0, even);
 #pragma unroll 1
-  for (;;) {
-    left = divide(s, scores, count, kSelected - left, KeyBins(low_key, high_key));
-    if (left == 0) return;
-    low_key = s.low;
-    high_key = s.high;
+  while (left > 0) {
+    const uint64_t low = s.low, high = s.high;
     clear_bins(s);
     __syncthreads();
+    left = divide(s, scores, count, kSelected - left, KeyBins(low, high));
   }
 }
 
