@@ -24,7 +24,7 @@ SOLUTION = DEFINITION / "solutions" / "cuda-topk"
 INPUTS = ("q_index_fp8", "k_index_cache_fp8", "weights", "seq_lens", "block_table")
 SOURCES = ("problem.cuh", "products.cuh", "wgmma.cuh", "schedule.cuh", "select.cuh", "kernels.cuh")
 DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) uint8_t dynamic_shared\[\];")
-SMALL = {"WARPGROUPS": 2, "CLUSTER": 4}
+SMALL = {"WARPGROUPS": 2}
 """Few threads, so that a run takes seconds."""
 
 
@@ -61,7 +61,7 @@ def _options():
     parser.add_argument("--library", type=Path, help="a build of before")
     parser.add_argument("--rows", type=int, default=3)
     parser.add_argument("--pages", type=int, default=40)
-    parser.add_argument("--clusters", type=int, default=1)
+    parser.add_argument("--clusters", type=int, nargs=2, default=(1, 4), metavar=("N", "BLOCKS"))
     parser.add_argument("--unstaged", action="store_true", help="the table stays in memory")
     parser.add_argument("--generator", nargs="+", default=["typical"])
     parser.add_argument("--seed", type=int, default=1)
@@ -96,7 +96,7 @@ def main():
             kept.append(torch.full_like(expected, -77))
             pointers = (ctypes.c_void_p * len(kept))(*[tensor.data_ptr() for tensor in kept])
             shape = (options.rows, options.pages, cached)
-            library.run(pointers, *shape, options.way, options.clusters, not options.unstaged)
+            library.run(pointers, *shape, options.way, *options.clusters, not options.unstaged)
             tiers = _judge(definition, inputs, expected, kept[-1])
             right &= all(tier.verdict == "pass" for tier in tiers)
             words = [tier.outputs[0].detail or tier.verdict for tier in tiers]

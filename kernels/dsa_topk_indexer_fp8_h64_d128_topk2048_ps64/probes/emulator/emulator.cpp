@@ -191,9 +191,10 @@ void check_read(const void* source, size_t bytes) {
 }  // namespace fibers
 
 /// Pointers in the order of the definition's inputs and output. `way` is 0 for short rows alone, 1
-/// for one launch, 2 for two; `clusters` work in one launch, which keeps the block table in shared memory if `staged`.
+/// for one launch, 2 for two. `clusters` of `cluster` blocks work in one launch, which keeps the block
+/// table in shared memory if `staged`.
 extern "C" void run(void** pointers, int rows, int width, int cached, int way, int clusters,
-                    int staged) {
+                    int cluster, int staged) {
   using namespace topk;
   Problem p{};
   p.q = static_cast<const uint8_t*>(pointers[0]);
@@ -219,8 +220,10 @@ extern "C" void run(void** pointers, int rows, int width, int cached, int way, i
     const unsigned blocks = grid * (kSelected / 4 / KOPT_LIST_THREADS);
     fibers::run_grid(blocks, 1, KOPT_LIST_THREADS, 1, [&] { list_rows(p); });
   } else if (way == 1) {
-    fibers::run_grid(static_cast<unsigned>(clusters) * kCluster, 1, kThreads, kCluster,
-                     [&] { index_rows(p); });
+    const auto blocks = static_cast<unsigned>(cluster);
+    const bool few = width * kPage <= kHeld && rows <= clusters * cluster;
+    fibers::run_grid(static_cast<unsigned>(clusters) * blocks, 1, kThreads, blocks,
+                     [&] { few ? index_rows<true>(p) : index_rows<false>(p); });
   } else {
     fibers::run_grid(grid, 3, kThreads, 1, [&] { score_rows(p); });
     fibers::run_grid(grid, 1, kThreads, 1, [&] { select_rows(p); });

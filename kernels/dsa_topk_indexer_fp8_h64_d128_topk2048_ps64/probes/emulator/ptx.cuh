@@ -13,6 +13,7 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 inline int cluster_index() { return static_cast<int>(fibers::block() / fibers::cluster_size()); }
 inline int cluster_count() { return static_cast<int>(fibers::blocks() / fibers::cluster_size()); }
 inline int cluster_rank() { return static_cast<int>(fibers::block() % fibers::cluster_size()); }
+inline int cluster_size() { return static_cast<int>(fibers::cluster_size()); }
 inline void cluster_arrive() { fibers::arrive_cluster(); }
 inline void cluster_wait() { fibers::wait_cluster(); }
 
@@ -44,7 +45,6 @@ inline void copy_word(uint32_t target, const void* source) {
 }
 
 inline void copies_wait() { fibers::finish_copies(); }
-inline int opaque(int x) { return x; }
 
 inline float of_e4m3(unsigned bits) {
   const int exponent = bits >> 3 & 15, mantissa = bits & 7;

@@ -80,9 +80,13 @@ struct Pages {
     ids = at < end ? table[at] : 0;
   }
 
-  /// Starts to load the next page; true where there is one.
-  __device__ __forceinline__ bool load(PageShare& share, const Place& place, uint64_t policy) {
-    if (page >= end) return false;
+  /// Starts to load the next page, where there is one. (What is always written is not kept in
+  /// registers from one row to the next.)
+  __device__ __forceinline__ void load(PageShare& share, const Place& place, uint64_t policy) {
+    if (page >= end) {
+      share = {};
+      return;
+    }
     if (used == 32) {
       fetch_ids();
       used = 0;
@@ -90,7 +94,6 @@ struct Pages {
     const int id = __shfl_sync(kAllLanes, ids, used++);
     load_share(share, cache + static_cast<int64_t>(id) * kPageBytes, place, policy);
     page += kWarpgroups;
-    return true;
   }
 };
 
@@ -184,102 +187,88 @@ class Table {
 
 /// Lists the short rows that fall to the block.
 __device__ __forceinline__ void list_short(const Problem& p, const Rows& rows, const Table& table,
-                                           int rank) {
-  const int clusters = cluster_count();
-  int number = cluster_index() + clusters * (kCluster - 1 - rank);
+                                           const Post& post) {
+  int number = post.cluster + post.clusters * (post.blocks - 1 - post.rank);
 #pragma unroll 1
-  for (;; number += clusters * kCluster) {
+  for (;; number += post.clusters * post.blocks) {
     const Row row = rows.find(false, number);
     if (row.index < 0) return;
     list_row(p, row.index, table.pages(row.index), row.length, threadIdx.x, kThreads);
   }
 }
 
-/// All rows, in one launch.
+/// All rows, in one launch. kFew: no row has more than kHeld tokens, and no block more than one
+/// long row. (A loop over rows would keep the registers of a page from the selection.)
+template <bool kFew>
 __global__ void __launch_bounds__(kThreads, 1) index_rows(const __grid_constant__ Problem p) {
   Storage& storage = storage_of_block();
   Selection& selection = storage.selection;
   float* const scores = reinterpret_cast<float*>(&storage + 1);
   const uint32_t arrived = shared_address(&storage.arrived);
-  const int rank = cluster_rank();
+  const Post post = {cluster_index(), cluster_count(), cluster_rank(), cluster_size()};
   const Rows rows(p);
   const Table table(p, reinterpret_cast<int*>(scores + p.width * kPage));
   table.stage();
   if (threadIdx.x == 0) barrier_init(arrived);
   cluster_arrive();
   clear_bins(selection);
+  const Part part = part_of_block(rows.count_long(), post);
+  copies_wait();
+  __syncthreads();
 
-  Part part = {0, 1, 0, 1, 0};
-  int number = 0;
   bool met = false;
-  // The first time round nothing is selected: that brings the code of the selection, which in a cold
-  // call comes from memory, while the lengths are on their way.
 #pragma unroll 1
-  for (int rehearses = opaque(KOPT_REHEARSE);; rehearses = 0) {
-    Row row;
-    const int* page_ids = nullptr;
-    if (!rehearses) {
-      if (!met) {
-        part = part_of_block(rows.count_long(), cluster_index(), cluster_count(), rank);
-        number = part.first;
-        copies_wait();
-        __syncthreads();
-      }
-      if (number >= part.end) break;
-      row = rows.find(true, number);
-      const int count = (row.length - 1) / kPage + 1;
-      const int begin = part.member * count / part.blocks;
-      const int end = (part.member + 1) * count / part.blocks;
-      const bool leads = part.member == 0;
-      const uint32_t target = address_in(rank - part.member, shared_address(scores));
-      const uint32_t told = address_in(rank - part.member, arrived);
+  for (int number = part.first; number < part.end; number += part.step) {
+    const Row row = rows.find(true, number);
+    const int count = (row.length - 1) / kPage + 1;
+    const int begin = part.member * count / part.blocks;
+    const int end = (part.member + 1) * count / part.blocks;
+    const bool leads = part.member == 0;
+    const uint32_t target = address_in(post.rank - part.member, shared_address(scores));
+    const uint32_t told = address_in(post.rank - part.member, arrived);
 
-      RowShare inputs;
-      inputs.load(p.q + static_cast<int64_t>(row.index) * kHeads * kDim,
-                  p.weights + static_cast<int64_t>(row.index) * kHeads);
-      Pages pages{table.pages(row.index), p.cache, begin + warpgroup_of_thread(), end, 0};
-      const auto ready = [&] {
-        if (met) {  // the row before may still be selected from
-          __syncthreads();
-          clear_bins(selection);
-        }
-        inputs.store(shared_address(storage.queries), storage.weights);
-        if (leads) {
-          page_ids = table.keep(row.index, count);
-          if (threadIdx.x == 0 && part.blocks > 1) {
-            barrier_expect(arrived, (count - end) * kPage * 4);
-          }
-        }
+    RowShare inputs;
+    inputs.load(p.q + static_cast<int64_t>(row.index) * kHeads * kDim,
+                p.weights + static_cast<int64_t>(row.index) * kHeads);
+    Pages pages{table.pages(row.index), p.cache, begin + warpgroup_of_thread(), end, 0};
+    const int* page_ids = nullptr;
+    const auto ready = [&] {
+      if (met) {  // the row before may still be selected from
         __syncthreads();
-        if (!met) cluster_wait();
-        met = true;
-      };
-      uint32_t lowest = ~0u, highest = 0;
-      score_pages(pages, storage, place_of_thread(), ready, [&](int page, int token, float score) {
-        const int at = page * kPage + token;
-        if (leads) {
-          scores[at] = score;
-          if (at < row.length) {
-            lowest = min(lowest, ordered(score));
-            highest = max(highest, ordered(score));
-          }
-        } else {
-          send_float(target + 4 * at, score, told);
-        }
-      });
-      if (!leads) break;  // such a block has one row
-      store_bounds(selection, lowest, highest);
-      if (part.blocks > 1) barrier_wait(arrived);
-    }
+        clear_bins(selection);
+      }
+      inputs.store(shared_address(storage.queries), storage.weights);
+      if (leads) {
+        page_ids = table.keep(row.index, count);
+        if (threadIdx.x == 0 && part.blocks > 1) barrier_expect(arrived, (count - end) * kPage * 4);
+      }
+      __syncthreads();
+      if (!met) cluster_wait();
+      met = true;
+    };
+    uint32_t lowest = ~0u, highest = 0;
+    score_pages(pages, storage, place_of_thread(), ready, [&](int page, int token, float score) {
+      const int at = page * kPage + token;
+      const bool counts = at < row.length;
+      const float x = counts ? score : -__int_as_float(0x7f800000);
+      if (!leads) {
+        send_float(target + 4 * at, x, told);
+        return;
+      }
+      scores[at] = x;
+      lowest = min(lowest, counts ? ordered(x) : ~0u);
+      highest = max(highest, counts ? ordered(x) : 0u);
+    });
+    if (!leads) break;  // such a block has one row
+    store_bounds(selection, lowest, highest);
+    if (part.blocks > 1) barrier_wait(arrived);
     __syncthreads();
-    select_highest(selection, scores, row.length);
-    if (!rehearses) {
-      write_selected(p, selection, page_ids, row.index);
-      number += part.step;
-    }
+    select_highest<kFew>(selection, scores, row.length);
+    write_selected(p, selection, page_ids, row.index);
+    if constexpr (kFew) break;
   }
   if (!met) cluster_wait();
-  list_short(p, rows, table, rank);
+  list_short(p, rows, table, post);
 }
 
 /// Scores of all long rows, for contexts of any length: blockIdx.x a row, blockIdx.y a part of it.
@@ -321,7 +310,7 @@ __global__ void __launch_bounds__(kThreads, 1) select_rows(const __grid_constant
   });
   store_bounds(selection, lowest, highest);
   __syncthreads();
-  select_highest(selection, scores, length);
+  select_highest<false>(selection, scores, length);
   write_selected(p, selection, pages_of(p, row), row);
 }
 

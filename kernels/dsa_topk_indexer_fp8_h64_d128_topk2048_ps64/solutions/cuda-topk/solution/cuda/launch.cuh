@@ -14,8 +14,14 @@ namespace {
 struct Device {
   int processors = 0;
   int shared_bytes = 0;  // of a block, at most
-  int clusters = 0;      // of index_rows at once
+  int clusters[2] = {};  // of index_rows at once, by kind
 };
+
+/// Few rows get large clusters, so that many blocks share one; more rows get clusters that leave
+/// fewer multiprocessors over.
+constexpr int kClusterBlocks[2] = {KOPT_CLUSTER, KOPT_SMALL_CLUSTER};
+
+inline int cluster_kind(int rows) { return rows <= KOPT_FEW_ROWS ? 0 : 1; }
 
 inline cudaLaunchConfig_t grid_of(dim3 blocks, size_t shared_bytes, cudaStream_t stream) {
   cudaLaunchConfig_t config = {};
@@ -26,10 +32,10 @@ inline cudaLaunchConfig_t grid_of(dim3 blocks, size_t shared_bytes, cudaStream_t
   return config;
 }
 
-inline cudaLaunchAttribute cluster_attribute() {
+inline cudaLaunchAttribute cluster_of(int blocks) {
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned>(kCluster), 1, 1};
+  attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
   return attribute;
 }
 
@@ -40,20 +46,26 @@ inline cudaError_t ask_device(int index, Device* device) {
   status = cudaDeviceGetAttribute(&device->shared_bytes,
                                   cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
   if (status != cudaSuccess) return status;
-  for (auto kernel : {index_rows, score_rows, select_rows}) {
+  for (auto kernel : {index_rows<false>, index_rows<true>, score_rows, select_rows}) {
     status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   device->shared_bytes);
     if (status != cudaSuccess) return status;
   }
-  status = cudaFuncSetAttribute(index_rows, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  if (status != cudaSuccess) return status;
-  cudaLaunchConfig_t config = grid_of(dim3(kCluster), device->shared_bytes, nullptr);
-  cudaLaunchAttribute attribute = cluster_attribute();
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  status = cudaOccupancyMaxActiveClusters(&device->clusters, index_rows, &config);
-  if (status != cudaSuccess) return status;
-  return device->clusters > 0 ? cudaSuccess : cudaErrorInvalidConfiguration;
+  for (auto kernel : {index_rows<false>, index_rows<true>}) {
+    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (status != cudaSuccess) return status;
+  }
+  for (int kind = 0; kind < 2; ++kind) {
+    cudaLaunchAttribute attribute = cluster_of(kClusterBlocks[kind]);
+    cudaLaunchConfig_t config =
+        grid_of(dim3(kClusterBlocks[kind]), device->shared_bytes, nullptr);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    status = cudaOccupancyMaxActiveClusters(&device->clusters[kind], index_rows<true>, &config);
+    if (status != cudaSuccess) return status;
+    if (device->clusters[kind] == 0) return cudaErrorInvalidConfiguration;
+  }
+  return cudaSuccess;
 }
 
 /// Asks the current device once.
@@ -86,12 +98,15 @@ inline cudaError_t launch_list(const Problem& p, cudaStream_t stream) {
 
 inline cudaError_t launch_one(Problem p, const Device& device, cudaStream_t stream) {
   p.staged = static_cast<int64_t>(p.rows) * p.width <= kStaged;
-  cudaLaunchConfig_t config =
-      grid_of(dim3(device.clusters * kCluster), storage_bytes(p.width, p.staged), stream);
-  cudaLaunchAttribute attribute = cluster_attribute();
+  const int kind = cluster_kind(p.rows);
+  cudaLaunchConfig_t config = grid_of(dim3(device.clusters[kind] * kClusterBlocks[kind]),
+                                      storage_bytes(p.width, p.staged), stream);
+  cudaLaunchAttribute attribute = cluster_of(kClusterBlocks[kind]);
   config.attrs = &attribute;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, index_rows, p);
+  const bool few = p.width * kPage <= kHeld && p.rows <= static_cast<int>(config.gridDim.x);
+  const auto kernel = few ? index_rows<true> : index_rows<false>;
+  return cudaLaunchKernelEx(&config, kernel, p);
 }
 
 /// Needs p.scores.

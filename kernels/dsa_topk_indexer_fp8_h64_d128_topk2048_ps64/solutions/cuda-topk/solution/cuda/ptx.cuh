@@ -54,12 +54,6 @@ __device__ __forceinline__ void copies_wait() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/// `x`, of which the compiler knows nothing.
-__device__ __forceinline__ int opaque(int x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
-
 /// Two e4m3 numbers as halves, exactly; the first in the lower half.
 __device__ __forceinline__ uint32_t to_halves(uint16_t pair) {
   uint32_t halves;
@@ -106,6 +100,12 @@ __device__ __forceinline__ int cluster_count() {
 __device__ __forceinline__ int cluster_rank() {
   int x;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(x));
+  return x;
+}
+
+__device__ __forceinline__ int cluster_size() {
+  int x;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(x));
   return x;
 }
 

@@ -63,6 +63,12 @@ class Rows {
   int first_;  // of the row that has the lane's number
 };
 
+/// A block's place among all.
+struct Post {
+  int cluster, clusters;
+  int rank, blocks;  // within the cluster
+};
+
 /// A block's part in long rows: those with the numbers first, first + step, ... below end.
 struct Part {
   int first, step, end;
@@ -70,17 +76,18 @@ struct Part {
   int member;  // of them
 };
 
-__device__ __forceinline__ Part part_of_block(int long_rows, int cluster, int clusters, int rank) {
-  const int own = long_rows > cluster ? (long_rows - cluster - 1) / clusters + 1 : 0;
+__device__ __forceinline__ Part part_of_block(int long_rows, const Post& post) {
+  const int own =
+      long_rows > post.cluster ? (long_rows - post.cluster - 1) / post.clusters + 1 : 0;
   if (own == 0) return {0, 1, 0, 1, 0};
-  if (own > kCluster) {
-    return {cluster + clusters * rank, clusters * kCluster, long_rows, 1, 0};
+  if (own > post.blocks) {
+    return {post.cluster + post.clusters * post.rank, post.clusters * post.blocks, long_rows, 1, 0};
   }
-  const int group = rank * own / kCluster;
-  const int begin = (group * kCluster + own - 1) / own;
-  const int end = ((group + 1) * kCluster + own - 1) / own;
-  const int row = cluster + clusters * group;
-  return {row, long_rows, row + 1, end - begin, rank - begin};
+  const int group = post.rank * own / post.blocks;
+  const int begin = (group * post.blocks + own - 1) / own;
+  const int end = ((group + 1) * post.blocks + own - 1) / own;
+  const int row = post.cluster + post.clusters * group;
+  return {row, long_rows, row + 1, end - begin, post.rank - begin};
 }
 
 }  // namespace topk

@@ -15,19 +15,22 @@
 namespace topk {
 
 constexpr int kBins = 4 * kThreads;
-constexpr int kCompared = 512;  // most scores that are compared with each other
-constexpr int kQuads = 3;       // of scores that a thread keeps in registers
+constexpr int kCompared = kThreads;  // most scores that are compared with each other
+constexpr int kQuads = 3;            // of scores that a thread keeps in registers
 constexpr int kHeld = 4 * kQuads * kThreads;
+constexpr uint32_t kUnit = 4;  // what one score counts, so that counts are places in bytes
 
 struct alignas(16) Selection {
-  uint32_t bins[kBins + 32];  // counts, then how many scores lie in higher bins; and for no scores
-  int places[kSelected + 32];
+  uint32_t bins[kBins];  // counts, then how many scores lie in higher bins
+  int places[kSelected];
+  int at_cut[kCompared];  // tokens of the cut's bin
   uint64_t compared[kCompared];
   uint32_t of_warps[kWarps];
   uint32_t lowest[kWarps], highest[kWarps];
   uint64_t low, high;  // of the bin to be divided
-  int cut_bin, above, inside;
-  int found;
+  int cut_bin;
+  uint32_t above, inside;  // the cut's bin
+  uint32_t found;
 };
 
 /// A key with the same order as floats.
@@ -49,14 +52,17 @@ __device__ __forceinline__ uint64_t combined(float score, int token) {
 struct EvenBins {
   float factor, offset;
   __device__ EvenBins(float low, float high) {
-    factor = static_cast<float>(kBins - 1) / (high - low);
+    factor = 1.0f / (high - low);
     if (!(factor > 0.0f && factor < __int_as_float(0x7f800000))) factor = 0.0f;
     offset = factor > 0.0f ? -low * factor : 0.0f;
   }
-  __device__ int operator()(float score, int) const {
-    const float bin = fmaf(score, factor, offset);
-    return static_cast<int>(fminf(fmaxf(bin, 0.0f), static_cast<float>(kBins - 1)));
+  /// Where the count of the score's bin is, in bytes: a number near 2^21 has its units at bit 2.
+  __device__ uint32_t bytes(float score) const {
+    const float part = __saturatef(fmaf(score, factor, offset));
+    const float bin = fmaf(part, static_cast<float>(kBins - 1), 2097152.0f);
+    return __float_as_uint(bin) & 0x1ffcu;
   }
+  __device__ int operator()(float score, int) const { return static_cast<int>(bytes(score) / 4); }
 };
 
 /// Bins of combined keys between two, both inclusive; others are in none.
@@ -86,18 +92,12 @@ __device__ __forceinline__ void for_scores(const float* scores, int count, Act a
   }
 }
 
-/// The i-th token of those whose scores a thread keeps in registers.
-__device__ __forceinline__ int token_of(int i) {
-  return 4 * (threadIdx.x + i / 4 * kThreads) + i % 4;
-}
-
 __device__ __forceinline__ void clear_bins(Selection& s) {
   reinterpret_cast<uint4*>(s.bins)[threadIdx.x] = make_uint4(0, 0, 0, 0);
-  if (threadIdx.x == 0) s.cut_bin = s.above = s.inside = 0;
 }
 
-/// Turns counts into how many scores lie in higher bins, and finds the bin of the score that is
-/// `wanted`-th from above.
+/// Turns counts into how many scores lie in higher bins, and finds the bin in which `wanted` are
+/// reached. All in units.
 __device__ __forceinline__ void find_cut(Selection& s, uint32_t wanted) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int first = kBins / 4 - 1 - threadIdx.x;
@@ -126,8 +126,8 @@ __device__ __forceinline__ void find_cut(Selection& s, uint32_t wanted) {
     if (wanted > above.y) bin = 1, higher = above.y, inside = counts.y;
     if (wanted > above.x) bin = 0, higher = above.x, inside = counts.x;
     s.cut_bin = 4 * first + bin;
-    s.above = static_cast<int>(higher);
-    s.inside = static_cast<int>(inside);
+    s.above = higher;
+    s.inside = inside;
     s.found = 0;
     s.low = ~uint64_t{0};
     s.high = 0;
@@ -148,14 +148,17 @@ __device__ __forceinline__ void widen(Selection& s, uint64_t low, uint64_t high)
   }
 }
 
-/// Takes the `left` highest of those in s.compared.
-__device__ __forceinline__ void take_compared(Selection& s, int inside, int left) {
-#pragma unroll 1
-  for (int i = threadIdx.x; i < inside; i += kThreads) {
-    const uint64_t key = s.compared[i];
+/// Takes the `left` highest of the `inside` scores of s.at_cut, at most kCompared.
+__device__ __forceinline__ void take_compared(Selection& s, const float* scores, int inside,
+                                              int left) {
+  const int own = threadIdx.x;
+  uint64_t key = 0;
+  if (own < inside) s.compared[own] = key = combined(scores[s.at_cut[own]], s.at_cut[own]);
+  __syncthreads();
+  if (own < inside) {
     int rank = 0;
 #pragma unroll 4
-    for (int j = 0; j < inside; ++j) rank += s.compared[j] > key;
+    for (int i = 0; i < inside; ++i) rank += s.compared[i] > key;
     if (rank < left) {
       s.places[kSelected - left + rank] = static_cast<int>(~static_cast<uint32_t>(key));
     }
@@ -170,26 +173,26 @@ __device__ __forceinline__ int divide(Selection& s, const float* scores, int cou
                                       const Bins& bin_of) {
   for_scores(scores, count, [&](float score, int token) {
     const int bin = bin_of(score, token);
-    if (bin >= 0) atomicAdd(&s.bins[bin], 1u);
+    if (bin >= 0) atomicAdd(&s.bins[bin], kUnit);
   });
   __syncthreads();
   const int wanted = kSelected - taken;
-  find_cut(s, static_cast<uint32_t>(wanted));
-  const int cut_bin = s.cut_bin, inside = s.inside, left = wanted - s.above;
+  find_cut(s, static_cast<uint32_t>(wanted) * kUnit);
+  const int cut_bin = s.cut_bin, inside = static_cast<int>(s.inside / kUnit);
+  const int left = wanted - static_cast<int>(s.above / kUnit);
   const int lowest = left == inside ? cut_bin : cut_bin + 1;
   const bool compare = inside <= kCompared;
   uint64_t low = ~uint64_t{0}, high = 0;
   for_scores(scores, count, [&](float score, int token) {
     const int bin = bin_of(score, token);
     if (bin >= lowest) {
-      s.places[taken + atomicAdd(&s.bins[bin], 1u)] = token;
+      s.places[taken + atomicAdd(&s.bins[bin], kUnit) / kUnit] = token;
     } else if (bin == cut_bin) {
-      const uint64_t key = combined(score, token);
       if (compare) {
-        s.compared[atomicAdd(&s.found, 1)] = key;
+        s.at_cut[atomicAdd(&s.found, 1u)] = token;
       } else {
-        low = min(low, key);
-        high = max(high, key);
+        low = min(low, combined(score, token));
+        high = max(high, combined(score, token));
       }
     }
   });
@@ -197,64 +200,65 @@ __device__ __forceinline__ int divide(Selection& s, const float* scores, int cou
   __syncthreads();
   if (left == inside) return 0;
   if (!compare) return left;
-  take_compared(s, inside, left);
+  take_compared(s, scores, inside, left);
   return 0;
 }
 
-/// The first division of at most kHeld scores, which stay in registers; what the count of a bin was
-/// before a score came is the score's place among those of the bin. Without branches: what there is
-/// no score for goes to words that nobody reads.
+template <typename T>
+__device__ __forceinline__ T& at_byte(void* base, uint32_t offset) {
+  return *reinterpret_cast<T*>(static_cast<char*>(base) + offset);
+}
+
+/// The first division of at most kHeld scores, as few instructions a score as can be: one block has
+/// them all. What the count of a bin was before a score came is the score's place among those of the
+/// bin. The last page is filled up with negative infinity, which is in the lowest bin.
 __device__ __forceinline__ int divide_held(Selection& s, const float* scores, int count,
                                            const EvenBins& bin_of) {
-  const int lane = threadIdx.x % 32;
-  float4 quads[kQuads];
-  int bins[4 * kQuads];
-  uint32_t ranks[4 * kQuads];
-  const int last_quad = max(0, (count - 1) & ~3);
+  uint32_t bins[4 * kQuads], ranks[4 * kQuads];
 #pragma unroll
   for (int j = 0; j < kQuads; ++j) {
-    quads[j] = *reinterpret_cast<const float4*>(scores + min(token_of(4 * j), last_quad));
-  }
+    const int token = 4 * (threadIdx.x + j * kThreads);
+    if (token < count) {
+      const float4 quad = *reinterpret_cast<const float4*>(scores + token);
+      const float held[4] = {quad.x, quad.y, quad.z, quad.w};
 #pragma unroll
-  for (int i = 0; i < 4 * kQuads; ++i) {
-    const int token = token_of(i);
-    const float4 quad = quads[i / 4];
-    const float score = i % 4 == 0 ? quad.x : i % 4 == 1 ? quad.y : i % 4 == 2 ? quad.z : quad.w;
-    bins[i] = token < count ? bin_of(score, token) : kBins + lane;
-    ranks[i] = atomicAdd(&s.bins[bins[i]], 1u);
-  }
-  __syncthreads();
-  find_cut(s, kSelected);
-  const int cut_bin = s.cut_bin, inside = s.inside, left = kSelected - s.above;
-  const int lowest = left == inside ? cut_bin : cut_bin + 1;
-  uint32_t at_cut = 0;
-#pragma unroll
-  for (int i = 0; i < 4 * kQuads; ++i) {
-    const bool taken = bins[i] >= lowest && bins[i] < kBins;
-    const uint32_t place = s.bins[bins[i]] + ranks[i];
-    s.places[taken ? place : static_cast<uint32_t>(kSelected + lane)] = token_of(i);
-    at_cut |= (bins[i] == cut_bin ? 1u : 0u) << i;
-  }
-  if (left == inside) at_cut = 0;
-  uint64_t low = ~uint64_t{0}, high = 0;
-#pragma unroll 1
-  for (; at_cut != 0; at_cut &= at_cut - 1) {
-    const int token = token_of(__ffs(at_cut) - 1);
-    const uint64_t key = combined(scores[token], token);
-    if (inside <= kCompared) {
-      s.compared[atomicAdd(&s.found, 1)] = key;
-    } else {
-      low = min(low, key);
-      high = max(high, key);
+      for (int k = 0; k < 4; ++k) {
+        bins[4 * j + k] = bin_of.bytes(held[k]);
+        ranks[4 * j + k] = atomicAdd(&at_byte<uint32_t>(s.bins, bins[4 * j + k]), kUnit);
+      }
     }
   }
-  if (left < inside && inside > kCompared) {
+  __syncthreads();
+  find_cut(s, kSelected * kUnit);
+  const uint32_t above = s.above, inside = s.inside, left = kSelected * kUnit - above;
+  const bool again = s.cut_bin == 0 || (left < inside && inside > kCompared * kUnit);
+  const uint32_t compared = !again && left < inside ? inside : 0;
+#pragma unroll
+  for (int j = 0; j < kQuads; ++j) {
+    const int token = 4 * (threadIdx.x + j * kThreads);
+    if (token < count) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        // In lower bins it is 2048 or more; at the cut it is right unless scores are compared.
+        const uint32_t place = at_byte<uint32_t>(s.bins, bins[4 * j + k]) + ranks[4 * j + k];
+        if (place < kSelected * kUnit) at_byte<int>(s.places, place) = token + k;
+        if (place - above < compared) at_byte<int>(s.at_cut, place - above) = token + k;
+      }
+    }
+  }
+  if (again) {
+    uint64_t low = ~uint64_t{0}, high = 0;
+    for_scores(scores, count, [&](float score, int token) {
+      if (bin_of(score, token) == s.cut_bin) {
+        low = min(low, combined(score, token));
+        high = max(high, combined(score, token));
+      }
+    });
     widen(s, low, high);
-    __syncthreads();
-    return left;
   }
   __syncthreads();
-  if (left < inside) take_compared(s, inside, left);
+  if (again) return static_cast<int>(left / kUnit);
+  if (compared > 0) take_compared(s, scores, inside / kUnit, left / kUnit);
   return 0;
 }
 
@@ -270,14 +274,20 @@ __device__ __forceinline__ void store_bounds(Selection& s, uint32_t lowest, uint
 }
 
 /// Leaves the places of the highest scores in s.places. All threads of the block take part, after
-/// scores and bounds are there and s.bins is clear; none are left where count is 0.
+/// scores and bounds are there and s.bins is clear. kFew: count is at most kHeld, and the last page
+/// is filled up.
+template <bool kFew>
 __device__ __forceinline__ void select_highest(Selection& s, const float* scores, int count) {
   const int lane = threadIdx.x % 32;
   const uint32_t lowest = __reduce_min_sync(kAllLanes, s.lowest[lane % kWarps]);
   const uint32_t highest = __reduce_max_sync(kAllLanes, s.highest[lane % kWarps]);
   const EvenBins even(from_ordered(lowest), from_ordered(highest));
-  int left = count <= kHeld ? divide_held(s, scores, count, even)
-                            : divide(s, scores, count, 0, even);
+  int left;
+  if constexpr (kFew) {
+    left = divide_held(s, scores, count, even);
+  } else {
+    left = divide(s, scores, count, 0, even);
+  }
 #pragma unroll 1
   while (left > 0) {
     const uint64_t low = s.low, high = s.high;
