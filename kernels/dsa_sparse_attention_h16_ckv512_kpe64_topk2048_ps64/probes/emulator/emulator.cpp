@@ -50,7 +50,7 @@ Fiber all[kMostBlocks * kMostThreads];
 Fiber* running;
 const std::function<void()>* body;
 Meeting warp_meetings[kMostBlocks * kMostWarps];
-Meeting block_meetings[kMostBlocks];
+Meeting block_meetings[kMostBlocks][16];  // the first is that of the whole block
 Meeting cluster_meeting;
 unsigned threads;
 unsigned cluster;
@@ -59,8 +59,6 @@ unsigned block_count;
 long happened;
 std::mt19937 generator;
 std::vector<std::pair<const char*, size_t>> readable;
-
-void give_way() { swapcontext(&running->context, &scheduler); }
 
 void start() {
   (*body)();
@@ -84,7 +82,9 @@ void begin(Fiber& fiber, unsigned rank, unsigned thread) {
 
 void run_cluster() {
   for (Meeting& meeting : warp_meetings) meeting = {};
-  for (Meeting& meeting : block_meetings) meeting = {};
+  for (auto& meetings : block_meetings) {
+    for (Meeting& meeting : meetings) meeting = {};
+  }
   cluster_meeting = {};
   std::memset(shared, 0xff, sizeof shared);
   for (unsigned i = 0; i < cluster * threads; ++i) begin(all[i], i / threads, i % threads);
@@ -120,6 +120,11 @@ void meet(Meeting& meeting, unsigned count, Act&& act) {
   while (meeting.number == own) give_way();
 }
 
+Meeting& named_meeting(int index, unsigned count) {
+  if (index < 1 || index > 15 || count % 32 != 0) fail("no such barrier");
+  return block_meetings[running->rank][index];
+}
+
 void finish(const std::vector<Copy>& copies) {
   for (const Copy& copy : copies) {
     if (copy.valid) {
@@ -142,6 +147,9 @@ void run_grid(unsigned count, unsigned cluster_blocks, unsigned block_threads,
   for (first_block = 0; first_block < count; first_block += cluster) run_cluster();
 }
 
+void give_way() { swapcontext(&running->context, &scheduler); }
+void progress() { ++happened; }
+unsigned random_bits() { return generator(); }
 unsigned thread() { return running->thread; }
 unsigned block() { return first_block + running->rank; }
 unsigned blocks() { return block_count; }
@@ -158,7 +166,10 @@ void fail(const char* what) {
   std::_Exit(1);  // a fiber's stack is no place to leave a process in good order from
 }
 
-void meet_block() { meet(block_meetings[running->rank], threads, [] {}); }
+void meet_block() { meet(block_meetings[running->rank][0], threads, [] {}); }
+
+void meet_some(int index, unsigned count) { meet(named_meeting(index, count), count, [] {}); }
+void count_some(int index, unsigned count) { come(named_meeting(index, count), count, [] {}); }
 
 void meet_warp(void* argument, void (*act)(void**)) {
   Meeting& meeting = warp_meetings[running->rank * (threads / 32) + running->thread / 32];
@@ -189,6 +200,11 @@ void wait_for_groups(size_t left) {
   for (; running->groups.size() > left; running->groups.pop_front()) {
     finish(running->groups.front());
   }
+}
+
+void finish_copies() {
+  end_group();
+  wait_for_groups(0);
 }
 
 void allow_reads(const void* data, size_t bytes) {

@@ -25,6 +25,10 @@ char* all_shared_memory();
 [[noreturn]] void fail(const char* what);
 
 void meet_block();
+/// `threads` threads of the block come to meeting `index` (1 to 15).
+void meet_some(int index, unsigned threads);
+/// The same, without waiting for the others.
+void count_some(int index, unsigned threads);
 /// All 32 lanes of the warp come with an argument; `act` gets the 32 of them, once.
 void meet_warp(void* argument, void (*act)(void** arguments));
 /// All threads of the cluster arrive, and wait, once each in turn.
@@ -35,6 +39,13 @@ void wait_for_cluster();
 void start_copy(void* target, const void* source, bool valid);
 void end_group();
 void wait_for_groups(size_t left);
+void finish_copies();
+
+/// Lets other threads run.
+void give_way();
+/// Something has happened that another thread may have waited for.
+void progress();
+unsigned random_bits();
 
 /// Makes global memory known that copies may read.
 void allow_reads(const void* data, size_t bytes);

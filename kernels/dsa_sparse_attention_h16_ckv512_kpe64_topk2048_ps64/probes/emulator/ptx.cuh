@@ -62,6 +62,7 @@ inline float exp2_short(float x) {
 inline float4 load_shared(uint32_t address) { return loaded<float4>(address); }
 inline float2 load_shared_pair(uint32_t address) { return loaded<float2>(address); }
 inline float load_shared_float(uint32_t address) { return loaded<float>(address); }
+inline void store_shared(uint32_t address, float4 x) { stored(at(address, 16), x); }
 inline void store_shared_float(uint32_t address, float x) { stored(at(address, 4), x); }
 inline void store_shared_word(uint32_t address, uint32_t x) { stored(at(address, 4), x); }
 
@@ -154,6 +155,41 @@ inline uint32_t in_block(uint32_t address, uint32_t rank) {
 
 inline void store_remote(uint32_t address, float4 x) { stored(anywhere(address, 16), x); }
 inline void store_remote_pair(uint32_t address, float2 x) { stored(anywhere(address, 8), x); }
+/// What the kernel sees as 8 bytes of an mbarrier; shared memory starts as no barrier at all.
+struct Barrier {
+  uint16_t expected;
+  uint16_t missing;
+  uint32_t phase;
+};
+
+inline Barrier& barrier_at(uint32_t address) {
+  Barrier& barrier = *reinterpret_cast<Barrier*>(at(address, 8));
+  if (barrier.expected == 0 || barrier.expected > 1024) fibers::fail("no barrier there");
+  return barrier;
+}
+
+inline void barrier_init(uint32_t address, uint32_t count) {
+  const auto arrivals = static_cast<uint16_t>(count);
+  *reinterpret_cast<Barrier*>(at(address, 8)) = {arrivals, arrivals, 0};
+}
+
+inline void barrier_arrive_after_copies(uint32_t address) {
+  for (unsigned turns = fibers::random_bits() % 40; turns > 0; --turns) fibers::give_way();
+  fibers::finish_copies();
+  Barrier& barrier = barrier_at(address);
+  if (--barrier.missing == 0) {
+    barrier.missing = barrier.expected;
+    barrier.phase ^= 1;
+    fibers::progress();
+  }
+}
+
+inline void barrier_wait(uint32_t address, uint32_t parity) {
+  while (barrier_at(address).phase == (parity & 1)) fibers::give_way();
+}
+
+inline void warps_meet(int index, int threads) { fibers::meet_some(index, threads); }
+inline void warps_arrive(int index, int threads) { fibers::count_some(index, threads); }
 inline void cluster_arrive() { fibers::arrive_at_cluster(); }
 inline void cluster_wait() { fibers::wait_for_cluster(); }
 
