@@ -25,6 +25,11 @@ struct alignas(16) float4 {
   float x, y, z, w;
 };
 
+struct alignas(8) uint2 {
+  uint32_t x, y;
+};
+
+inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
@@ -90,22 +95,22 @@ using cudaError_t = int;
 using cudaStream_t = void*;
 constexpr cudaError_t cudaSuccess = 0;
 constexpr cudaError_t cudaErrorInvalidValue = 1;
+constexpr cudaError_t cudaErrorInvalidConfiguration = 9;
 constexpr int cudaFuncAttributeMaxDynamicSharedMemorySize = 0;
-constexpr int cudaFuncAttributeNonPortableClusterSizeAllowed = 1;
-constexpr int cudaLaunchAttributeClusterDimension = 0;
+constexpr int cudaLaunchAttributeCooperative = 0;
 
 struct dim3 {
-  unsigned x, y, z;
+  unsigned x;
 };
 struct cudaLaunchAttribute {
   int id;
   struct {
-    dim3 clusterDim;
+    int cooperative;
   } val;
 };
 struct cudaLaunchConfig_t {
-  dim3 gridDim{1, 1, 1};
-  dim3 blockDim{1, 1, 1};
+  dim3 gridDim{1};
+  dim3 blockDim{1};
   size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
   cudaLaunchAttribute* attrs = nullptr;
@@ -123,13 +128,12 @@ cudaError_t cudaFuncSetAttribute(void (*)(Arguments...), int attribute, int valu
 template <class Argument>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Argument),
                                const Argument& argument) {
-  const unsigned cluster = config->numAttrs == 0 ? 1 : config->attrs->val.clusterDim.x;
+  const unsigned blocks = config->gridDim.x;
   const bool fits = config->dynamicSmemBytes <= fibers::kSharedBytes;
-  const bool whole_warps = config->blockDim.x % 32 == 0 && config->blockDim.x <= 1024;
-  const bool whole_clusters = cluster <= fibers::kMostBlocks && config->gridDim.x % cluster == 0;
-  if (!fits || !whole_warps || !whole_clusters || config->gridDim.x == 0) {
+  const bool whole_warps = config->blockDim.x % 32 == 0 && config->blockDim.x <= 256;
+  if (!fits || !whole_warps || blocks == 0 || blocks > fibers::kMostBlocks) {
     return cudaErrorInvalidValue;
   }
-  fibers::run_grid(config->gridDim.x, cluster, config->blockDim.x, [&] { kernel(argument); });
+  fibers::run_grid(blocks, config->blockDim.x, [&] { kernel(argument); });
   return cudaSuccess;
 }

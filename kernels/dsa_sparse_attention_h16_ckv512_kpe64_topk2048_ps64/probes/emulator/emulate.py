@@ -51,7 +51,7 @@ def build(folder, chosen):
     return library
 
 
-def _compare(library, name, inputs, expected):
+def _compare(library, name, inputs, expected, processors):
     tokens = inputs["q_nope"].shape[0]
     actual = {
         "output": torch.full((tokens, 16, 512), math.nan, dtype=torch.bfloat16),
@@ -61,7 +61,7 @@ def _compare(library, name, inputs, expected):
     pointers = (ctypes.c_void_p * len(kept))(*[x.data_ptr() for x in kept])
     cached = inputs["ckv_cache"].shape[0] * AXES["page_size"]
     scale = ctypes.c_float(inputs["sm_scale"])
-    if not library.run(pointers, ctypes.c_int64(tokens), ctypes.c_int64(cached), scale):
+    if not library.run(pointers, ctypes.c_int64(tokens), ctypes.c_int64(cached), scale, processors):
         sys.stdout.write(f"{name:14} not launched\n")
         return False
     right = True
@@ -81,6 +81,7 @@ def _options():
     parser.add_argument("--library", type=Path, help="a build of before")
     parser.add_argument("--tokens", type=int, default=1)
     parser.add_argument("--pages", type=int, default=40)
+    parser.add_argument("--processors", type=int, default=132)
     parser.add_argument("--generator", nargs="+", default=["typical"])
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
@@ -102,7 +103,7 @@ def main():
             static = module.draw_static(axes, rng)
             inputs = static | every[name].draw(axes, rng, static)
             expected = dict(zip(BOUNDS, reference.precise(**inputs), strict=True))
-            right &= _compare(library, name, inputs, expected)
+            right &= _compare(library, name, inputs, expected, options.processors)
     sys.exit(0 if right else 1)
 
 

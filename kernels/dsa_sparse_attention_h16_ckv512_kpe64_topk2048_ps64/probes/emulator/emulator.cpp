@@ -1,10 +1,9 @@
-// Runs the solution on a CPU: a fiber for each thread, a cluster at a time. See README.md.
+// Runs the solution on a CPU: a fiber for each thread, all blocks at once. See README.md.
 #include <ucontext.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <random>
 #include <utility>
@@ -17,7 +16,7 @@ namespace fibers {
 namespace {
 
 constexpr size_t kStackBytes = 64 << 10;
-constexpr int kPatience = 100'000;  // turns without progress that mean a deadlock
+constexpr int kPatience = 1'000'000;  // turns without progress that mean a deadlock
 constexpr unsigned kMostThreads = 256;
 constexpr unsigned kMostWarps = kMostThreads / 32;
 
@@ -31,10 +30,9 @@ struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
   std::vector<Copy> group;  // that is not ended
-  std::deque<std::vector<Copy>> groups;
+  std::vector<Copy> ended;
   unsigned thread;
-  unsigned rank;  // of its block in the cluster
-  unsigned arrived;
+  unsigned block;
   bool done;
 };
 
@@ -51,10 +49,7 @@ Fiber* running;
 const std::function<void()>* body;
 Meeting warp_meetings[kMostBlocks * kMostWarps];
 Meeting block_meetings[kMostBlocks][16];  // the first is that of the whole block
-Meeting cluster_meeting;
 unsigned threads;
-unsigned cluster;
-unsigned first_block;
 unsigned block_count;
 long happened;
 std::mt19937 generator;
@@ -62,17 +57,16 @@ std::vector<std::pair<const char*, size_t>> readable;
 
 void start() {
   (*body)();
-  if (!running->group.empty() || !running->groups.empty()) fail("copies that nobody waits for");
+  if (!running->group.empty() || !running->ended.empty()) fail("copies that nobody waits for");
   running->done = true;
   ++happened;
   give_way();
 }
 
-void begin(Fiber& fiber, unsigned rank, unsigned thread) {
-  if (!fiber.stack) fiber.stack = std::make_unique<char[]>(kStackBytes);
+void begin(Fiber& fiber, unsigned block, unsigned thread) {
+  if (!fiber.stack) fiber.stack.reset(new char[kStackBytes]);
   fiber.thread = thread;
-  fiber.rank = rank;
-  fiber.arrived = 0;
+  fiber.block = block;
   fiber.done = false;
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
@@ -80,20 +74,19 @@ void begin(Fiber& fiber, unsigned rank, unsigned thread) {
   makecontext(&fiber.context, start, 0);
 }
 
-void run_cluster() {
+void run_blocks() {
   for (Meeting& meeting : warp_meetings) meeting = {};
   for (auto& meetings : block_meetings) {
     for (Meeting& meeting : meetings) meeting = {};
   }
-  cluster_meeting = {};
   std::memset(shared, 0xff, sizeof shared);
-  for (unsigned i = 0; i < cluster * threads; ++i) begin(all[i], i / threads, i % threads);
-  unsigned left = cluster * threads;
+  unsigned left = block_count * threads;
+  for (unsigned i = 0; i < left; ++i) begin(all[i], i / threads, i % threads);
   long before = -1;
   for (int idle = 0; left > 0; idle = happened == before ? idle + 1 : 0) {
     if (idle > kPatience) fail("deadlock");
     before = happened;
-    const unsigned warp = generator() % (cluster * threads / 32);
+    const unsigned warp = generator() % (block_count * threads / 32);
     for (unsigned i = warp * 32; i < warp * 32 + 32; ++i) {
       if (all[i].done) continue;
       running = &all[i];
@@ -122,69 +115,40 @@ void meet(Meeting& meeting, unsigned count, Act&& act) {
 
 Meeting& named_meeting(int index, unsigned count) {
   if (index < 1 || index > 15 || count % 32 != 0) fail("no such barrier");
-  return block_meetings[running->rank][index];
-}
-
-void finish(const std::vector<Copy>& copies) {
-  for (const Copy& copy : copies) {
-    if (copy.valid) {
-      std::memcpy(copy.target, copy.source, 16);
-    } else {
-      std::memset(copy.target, 0, 16);
-    }
-  }
+  return block_meetings[running->block][index];
 }
 
 }  // namespace
 
-void run_grid(unsigned count, unsigned cluster_blocks, unsigned block_threads,
-              const std::function<void()>& kernel) {
-  if (block_threads > kMostThreads) fail("more threads than the emulator has");
+void run_grid(unsigned blocks, unsigned block_threads, const std::function<void()>& kernel) {
   body = &kernel;
   threads = block_threads;
-  cluster = cluster_blocks;
-  block_count = count;
-  for (first_block = 0; first_block < count; first_block += cluster) run_cluster();
+  block_count = blocks;
+  run_blocks();
 }
 
 void give_way() { swapcontext(&running->context, &scheduler); }
 void progress() { ++happened; }
 unsigned random_bits() { return generator(); }
 unsigned thread() { return running->thread; }
-unsigned block() { return first_block + running->rank; }
+unsigned block() { return running->block; }
 unsigned blocks() { return block_count; }
-char* shared_memory() { return shared_memory(running->rank); }
-char* all_shared_memory() { return shared; }
-
-char* shared_memory(unsigned rank) {
-  if (rank >= cluster) fail("no such block in the cluster");
-  return shared + rank * kSharedBytes;
-}
+char* shared_memory() { return shared + running->block * kSharedBytes; }
 
 void fail(const char* what) {
   std::fprintf(stderr, "block %u, thread %u: %s\n", block(), thread(), what);
   std::_Exit(1);  // a fiber's stack is no place to leave a process in good order from
 }
 
-void meet_block() { meet(block_meetings[running->rank][0], threads, [] {}); }
+void meet_block() { meet(block_meetings[running->block][0], threads, [] {}); }
 
 void meet_some(int index, unsigned count) { meet(named_meeting(index, count), count, [] {}); }
 void count_some(int index, unsigned count) { come(named_meeting(index, count), count, [] {}); }
 
 void meet_warp(void* argument, void (*act)(void**)) {
-  Meeting& meeting = warp_meetings[running->rank * (threads / 32) + running->thread / 32];
+  Meeting& meeting = warp_meetings[running->block * (threads / 32) + running->thread / 32];
   meeting.arguments[running->thread % 32] = argument;
   meet(meeting, 32, [&] { act(meeting.arguments); });
-}
-
-void arrive_at_cluster() {
-  if (running->arrived != cluster_meeting.number) fail("arrives again without having waited");
-  ++running->arrived;
-  come(cluster_meeting, cluster * threads, [] {});
-}
-
-void wait_for_cluster() {
-  while (cluster_meeting.number < running->arrived) give_way();
 }
 
 void start_copy(void* target, const void* source, bool valid) {
@@ -192,19 +156,24 @@ void start_copy(void* target, const void* source, bool valid) {
 }
 
 void end_group() {
-  running->groups.push_back(std::move(running->group));
+  running->ended.insert(running->ended.end(), running->group.begin(), running->group.end());
   running->group.clear();
 }
 
-void wait_for_groups(size_t left) {
-  for (; running->groups.size() > left; running->groups.pop_front()) {
-    finish(running->groups.front());
+void finish_groups() {
+  for (const Copy& copy : running->ended) {
+    if (copy.valid) {
+      std::memcpy(copy.target, copy.source, 16);
+    } else {
+      std::memset(copy.target, 0, 16);
+    }
   }
+  running->ended.clear();
 }
 
 void finish_copies() {
   end_group();
-  wait_for_groups(0);
+  finish_groups();
 }
 
 void allow_reads(const void* data, size_t bytes) {
@@ -224,8 +193,9 @@ void check_read(const void* source, size_t bytes) {
 }  // namespace fibers
 
 /// Pointers in the order of the definition's inputs (without sm_scale) and outputs. Returns
-/// whether the launch succeeded.
-extern "C" int run(void** pointers, int64_t tokens, int64_t cached, float sm_scale) {
+/// whether the launches succeeded. `processors` is how many blocks run at once.
+extern "C" int run(void** pointers, int64_t tokens, int64_t cached, float sm_scale,
+                   int processors) {
   using namespace dsa;
   using Bf16 = const __nv_bfloat16*;
   fibers::forget_reads();
@@ -244,5 +214,10 @@ extern "C" int run(void** pointers, int64_t tokens, int64_t cached, float sm_sca
   problem.lse = static_cast<float*>(pointers[6]);
   problem.factor = sm_scale * 1.44269504f;
   problem.tokens = tokens;
-  return launch(problem, nullptr) == cudaSuccess;
+  std::vector<char> scratch(scratch_bytes(processors), '\xff');
+  const bool launched = launch(problem, scratch.data(), processors, nullptr) == cudaSuccess;
+  for (const char byte : scratch) {
+    if (byte != '\xff') fibers::fail("scratch memory is not as it was");
+  }
+  return launched;
 }

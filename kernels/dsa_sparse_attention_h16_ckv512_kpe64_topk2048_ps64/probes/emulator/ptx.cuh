@@ -10,26 +10,13 @@ namespace dsa {
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(static_cast<const char*>(pointer) - fibers::all_shared_memory());
+  return static_cast<uint32_t>(static_cast<const char*>(pointer) - fibers::shared_memory());
 }
 
-/// A place in the cluster's shared memory.
-inline char* anywhere(uint32_t address, int bytes) {
-  if (address % bytes != 0) fibers::fail("misaligned access to shared memory");
-  if (address + bytes > fibers::kMostBlocks * fibers::kSharedBytes) {
-    fibers::fail("access beyond shared memory");
-  }
-  return fibers::all_shared_memory() + address;
-}
-
-/// A place in the block's own.
 inline char* at(uint32_t address, int bytes) {
-  char* pointer = anywhere(address, bytes);
-  const char* own = fibers::shared_memory();
-  if (pointer < own || pointer + bytes > own + fibers::kSharedBytes) {
-    fibers::fail("access to another block's shared memory");
-  }
-  return pointer;
+  if (address % bytes != 0) fibers::fail("misaligned access to shared memory");
+  if (address + bytes > fibers::kSharedBytes) fibers::fail("access beyond shared memory");
+  return fibers::shared_memory() + address;
 }
 
 template <typename T>
@@ -53,6 +40,9 @@ inline uint32_t round_bf16(float x) {
 inline uint32_t pack_bf16(float low, float high) {
   return round_bf16(low) | round_bf16(high) << 16;
 }
+
+inline float low_bf16(uint32_t bits) { return __uint_as_float(bits << 16); }
+inline float high_bf16(uint32_t bits) { return __uint_as_float(bits & 0xffff0000u); }
 
 inline float exp2_short(float x) {
   const float result = exp2f(x);
@@ -79,7 +69,7 @@ inline void load(uint32_t (&r)[4], uint32_t address, bool transposed) {
     for (int matrix = 0; matrix < 4; ++matrix) {
       uint16_t x[8][8];
       for (int row = 0; row < 8; ++row) {
-        memcpy(x[row], anywhere(static_cast<MatrixLoad*>(lanes[matrix * 8 + row])->address, 16),
+        memcpy(x[row], at(static_cast<MatrixLoad*>(lanes[matrix * 8 + row])->address, 16),
                16);
       }
       for (int i = 0; i < 32; ++i) {
@@ -96,9 +86,6 @@ inline void load(uint32_t (&r)[4], uint32_t address, bool transposed) {
 
 inline void load_matrices(uint32_t (&r)[4], uint32_t address) { load(r, address, false); }
 inline void load_matrices_transposed(uint32_t (&r)[4], uint32_t address) { load(r, address, true); }
-
-inline float low_bf16(uint32_t bits) { return __uint_as_float(bits << 16); }
-inline float high_bf16(uint32_t bits) { return __uint_as_float(bits & 0xffff0000u); }
 
 inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   struct Product {
@@ -142,19 +129,8 @@ inline void copy_async(uint32_t target, const void* source, bool valid) {
 
 inline void copy_async_commit() { fibers::end_group(); }
 
-template <int kLeft>
-void copy_async_wait() {
-  fibers::wait_for_groups(kLeft);
-}
+inline void copy_async_wait_groups() { fibers::finish_groups(); }
 
-inline uint32_t in_block(uint32_t address, uint32_t rank) {
-  at(address, 1);
-  const auto offset = static_cast<uint32_t>(anywhere(address, 1) - fibers::shared_memory());
-  return shared_address(fibers::shared_memory(rank)) + offset;
-}
-
-inline void store_remote(uint32_t address, float4 x) { stored(anywhere(address, 16), x); }
-inline void store_remote_pair(uint32_t address, float2 x) { stored(anywhere(address, 8), x); }
 /// What the kernel sees as 8 bytes of an mbarrier; shared memory starts as no barrier at all.
 struct Barrier {
   uint16_t expected;
@@ -190,7 +166,21 @@ inline void barrier_wait(uint32_t address, uint32_t parity) {
 
 inline void warps_meet(int index, int threads) { fibers::meet_some(index, threads); }
 inline void warps_arrive(int index, int threads) { fibers::count_some(index, threads); }
-inline void cluster_arrive() { fibers::arrive_at_cluster(); }
-inline void cluster_wait() { fibers::wait_for_cluster(); }
+
+inline uint2 load_global(const uint2* source) {
+  fibers::give_way();
+  return *source;
+}
+
+inline uint32_t load_global(const float* source) {
+  fibers::give_way();
+  return __float_as_uint(*source);
+}
+
+template <typename T, typename U>
+void store_global(T* target, U x) {
+  stored(reinterpret_cast<char*>(target), x);
+  fibers::progress();
+}
 
 }  // namespace dsa

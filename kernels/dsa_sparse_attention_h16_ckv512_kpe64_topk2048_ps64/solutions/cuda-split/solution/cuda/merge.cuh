@@ -1,4 +1,8 @@
-// What a block does with what the blocks of its cluster have sent it.
+// The blocks of a query token exchange their averages through memory, and each merges some columns.
+//
+// What is exchanged is its own flag: a word with every bit set is not there yet. That is a NaN that
+// no instruction makes. Each word has one block that reads it, and that sets it back, so that
+// nothing has to be cleared between calls.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,63 +17,134 @@
 
 namespace dsa {
 
-/// Sends all blocks the largest logit and the sum of weights of each head of this one.
-__device__ __forceinline__ void send_sums(uint32_t memory, int rank) {
-  static_assert(kBlocks * kHeads <= kThreads);
-  if (threadIdx.x >= kBlocks * kHeads) return;
-  const int head = threadIdx.x % kHeads;
-  const uint32_t sums = memory + Memory::kSums + head * kWarps * 4;
-  const float4 a = load_shared(sums);
-  const float4 b = load_shared(sums + 16);
-  const float sum = ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
-  const float top = load_shared_float(memory + Memory::kOwnTops + head * 4);
-  const uint32_t address = memory + Memory::kSumInbox + (rank * kHeads + head) * 8;
-  store_remote_pair(in_block(address, threadIdx.x / kHeads), make_float2(top, sum));
-}
+constexpr uint32_t kAbsent = 0xffffffffu;
 
-/// How much each block's sums count, normalised; the block of a head's number writes its lse.
-__device__ __forceinline__ void find_shares(const Problem& problem, uint32_t memory, int64_t token,
-                                            int rank) {
-  static_assert(kBlocks == 16 && kHeads * kBlocks == kThreads);
-  const int head = threadIdx.x / kBlocks;
-  const int block = threadIdx.x % kBlocks;
-  const float2 sent = load_shared_pair(memory + Memory::kSumInbox + (block * kHeads + head) * 8);
-  float top = sent.x;
-#pragma unroll
-  for (int distance = 1; distance < kBlocks; distance *= 2) {
-    top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, distance));
-  }
-  const float share = exp2_short(sent.x - (top == -INFINITY ? 0.0f : top));
-  float sum = share * sent.y;
-#pragma unroll
-  for (int distance = 1; distance < kBlocks; distance *= 2) {
-    sum += __shfl_xor_sync(kAllLanes, sum, distance);
-  }
-  store_shared_float(memory + Memory::kShares + threadIdx.x * 4, sum > 0.0f ? share / sum : 0.0f);
-  if (block == 0 && head == rank) problem.lse[token * kHeads + head] = top + log2f(sum);
-}
+template <class S>
+class Merge {
+ public:
+  __device__ Merge(const Problem& problem, uint32_t memory, int64_t token, int split)
+      : problem_(problem),
+        memory_(memory),
+        token_(token),
+        split_(split),
+        warp_(threadIdx.x / 32),
+        lane_(threadIdx.x % 32) {}
 
-/// Adds up the columns of this block and writes them.
-__device__ __forceinline__ void write_output(const Problem& problem, uint32_t memory, int64_t token,
-                                             int rank) {
-  static_assert(kTilesPerBlock * 64 == kThreads);  // two elements a thread
-  const int tile = threadIdx.x / 64;
-  const int lane = threadIdx.x % 64 / 2;
-  const int half = threadIdx.x % 2;
-  const int head = lane / 4 + half * 8;
-  const int column = (rank * kTilesPerBlock + tile) * 8 + lane % 4 * 2;
-  const uint32_t shares = memory + Memory::kShares + head * kBlocks * 4;
-  const uint32_t parts = memory + Memory::kPartInbox + threadIdx.x * 8;
-  float2 sum = make_float2(0.0f, 0.0f);
+  __device__ __forceinline__ void run() {
+    // A warp adds up kParts blocks of one tile.
+    const int64_t tile = token_ * kTiles + split_ * S::kOwnTiles + warp_ / kWarpsPerTile;
+    const int first = warp_ % kWarpsPerTile * kParts;
+    uint2* const cells = problem_.parts + (tile * S::kSplits + first) * 32 + lane_;
+    uint2 parts[kParts];
 #pragma unroll
-  for (int block = 0; block < kBlocks; ++block) {
-    const float share = load_shared_float(shares + block * 4);
-    const float2 x = load_shared_pair(parts + block * kTilesPerBlock * kTileBytes);
-    sum.x += share * x.x;
-    sum.y += share * x.y;
+    for (int i = 0; i < kParts; ++i) parts[i] = load_global(cells + i * 32);
+    receive_logs();
+    __syncthreads();
+    find_shares();
+    __syncthreads();
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      while (parts[i].x == kAbsent || parts[i].y == kAbsent) parts[i] = load_global(cells + i * 32);
+      store_global(cells + i * 32, make_uint2(kAbsent, kAbsent));
+      const uint32_t shares = memory_ + S::kShares + (first + i) * kSharePitch + lane_ / 4 * 4;
+      const float upper = load_shared_float(shares);
+      const float lower = load_shared_float(shares + 8 * 4);
+      sum.x += upper * low_bf16(parts[i].x);
+      sum.y += upper * high_bf16(parts[i].x);
+      sum.z += lower * low_bf16(parts[i].y);
+      sum.w += lower * high_bf16(parts[i].y);
+    }
+    store_shared(memory_ + S::kMerged + threadIdx.x * 16, sum);
+    __syncthreads();
+    write_output();
   }
-  auto* target = problem.output + (token * kHeads + head) * kLatent + column;
-  *reinterpret_cast<uint32_t*>(target) = pack_bf16(sum.x, sum.y);
-}
+
+ private:
+  static constexpr int kWarpsPerTile = kWarps / S::kOwnTiles;
+  static constexpr int kParts = S::kSplits / kWarpsPerTile;
+  static constexpr int kLogs = S::kSplits * kHeads / kThreads;  // of a thread
+
+  __device__ __forceinline__ void receive_logs() {
+    float* const cells =
+        problem_.logs + (token_ * S::kSplits + split_) * S::kSplits * kHeads + threadIdx.x;
+    uint32_t logs[kLogs];
+#pragma unroll
+    for (int i = 0; i < kLogs; ++i) logs[i] = load_global(cells + i * kThreads);
+#pragma unroll
+    for (int i = 0; i < kLogs; ++i) {
+      while (logs[i] == kAbsent) logs[i] = load_global(cells + i * kThreads);
+      store_global(cells + i * kThreads, __uint_as_float(kAbsent));
+      const int split = (threadIdx.x + i * kThreads) / kHeads;
+      store_shared_word(memory_ + S::kShares + split * kSharePitch + threadIdx.x % kHeads * 4,
+                        logs[i]);
+    }
+  }
+
+  /// How much the average of each block counts; the block of a head's number writes its lse.
+  __device__ __forceinline__ void find_shares() {
+    static_assert(kThreads == kHeads * 16);
+    constexpr int kOwn = S::kSplits / 16;
+    const int head = threadIdx.x / 16;
+    const uint32_t shares = memory_ + S::kShares + threadIdx.x % 16 * kSharePitch + head * 4;
+    float logs[kOwn];
+    float top = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      logs[i] = load_shared_float(shares + i * 16 * kSharePitch);
+      top = fmaxf(top, logs[i]);
+    }
+#pragma unroll
+    for (int distance = 1; distance < 16; distance *= 2) {
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, distance));
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      logs[i] = exp2_short(logs[i] - (top == -INFINITY ? 0.0f : top));
+      sum += logs[i];
+    }
+#pragma unroll
+    for (int distance = 1; distance < 16; distance *= 2) {
+      sum += __shfl_xor_sync(kAllLanes, sum, distance);
+    }
+    const float norm = sum > 0.0f ? 1.0f / sum : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      store_shared_float(shares + i * 16 * kSharePitch, logs[i] * norm);
+    }
+    if (threadIdx.x % 16 == 0 && head == split_) {
+      problem_.lse[token_ * kHeads + head] = top + log2f(sum);
+    }
+  }
+
+  /// Two elements a thread.
+  __device__ __forceinline__ void write_output() {
+    if (threadIdx.x >= S::kOwnTiles * 64) return;
+    const int tile = threadIdx.x / 64;
+    const int lane = threadIdx.x % 64 / 2;
+    const int below = threadIdx.x % 2;
+    const uint32_t merged =
+        memory_ + S::kMerged + (tile * kWarpsPerTile * 32 + lane) * 16 + below * 8;
+    float2 sum = make_float2(0.0f, 0.0f);
+#pragma unroll
+    for (int i = 0; i < kWarpsPerTile; ++i) {
+      const float2 x = load_shared_pair(merged + i * 512);
+      sum.x += x.x;
+      sum.y += x.y;
+    }
+    const int64_t head = token_ * kHeads + lane / 4 + below * 8;
+    const int column = (split_ * S::kOwnTiles + tile) * kTileColumns + lane % 4 * 2;
+    *reinterpret_cast<uint32_t*>(problem_.output + head * kLatent + column) =
+        pack_bf16(sum.x, sum.y);
+  }
+
+  const Problem& problem_;
+  const uint32_t memory_;
+  const int64_t token_;
+  const int split_;
+  const int warp_;
+  const int lane_;
+};
 
 }  // namespace dsa

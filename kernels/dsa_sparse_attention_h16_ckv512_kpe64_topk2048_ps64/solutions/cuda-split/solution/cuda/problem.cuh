@@ -3,6 +3,7 @@
 
 #include <cuda_bf16.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace dsa {
@@ -12,6 +13,8 @@ constexpr int kLatent = 512;
 constexpr int kRope = 64;
 constexpr int kPlaces = 2048;  // for selected tokens, per query token
 constexpr int kPageSize = 64;
+constexpr int kTileColumns = 8;
+constexpr int kTiles = kLatent / kTileColumns;  // of the output of a query token
 
 struct Problem {
   const __nv_bfloat16* q_nope;  // (tokens, kHeads, kLatent)
@@ -23,6 +26,8 @@ struct Problem {
   float* lse;                   // (tokens, kHeads)
   float factor;                 // on the logits, with log2(e)
   int64_t tokens;
+  uint2* parts;    // (tokens, kTiles, splits, 32): 2 x 2 elements a lane, every bit set if not there
+  float* logs;     // (tokens, splits that read, splits that wrote, kHeads): the same
 };
 
 }  // namespace dsa

@@ -22,6 +22,12 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   return bits;
 }
 
+__device__ __forceinline__ float low_bf16(uint32_t bits) { return __uint_as_float(bits << 16); }
+
+__device__ __forceinline__ float high_bf16(uint32_t bits) {
+  return __uint_as_float(bits & 0xffff0000u);
+}
+
 /// 2^x; results below the normal range are 0.
 __device__ __forceinline__ float exp2_short(float x) {
   float result;
@@ -50,6 +56,12 @@ __device__ __forceinline__ float load_shared_float(uint32_t address) {
   return x;
 }
 
+__device__ __forceinline__ void store_shared(uint32_t address, float4 x) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x.x), "f"(x.y),
+               "f"(x.z), "f"(x.w)
+               : "memory");
+}
+
 __device__ __forceinline__ void store_shared_float(uint32_t address, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
@@ -76,7 +88,7 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], uint3
 /// c (16 x 8) += a (16 x 16) b (16 x 8), bfloat16 operands.
 __device__ __forceinline__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                          uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
       "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -102,36 +114,74 @@ __device__ __forceinline__ void copy_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/// Until at most `kLeft` of the thread's youngest groups are on their way.
-template <int kLeft>
-__device__ __forceinline__ void copy_async_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+/// Until all groups of the thread are there; copies after the last group do not count.
+__device__ __forceinline__ void copy_async_wait_groups() {
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
-/// The address, in the shared memory of the cluster, of the same place in another block.
-__device__ __forceinline__ uint32_t in_block(uint32_t address, uint32_t rank) {
-  uint32_t result;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(result) : "r"(address), "r"(rank));
-  return result;
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
-__device__ __forceinline__ void store_remote(uint32_t address, float4 x) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x.x),
+/// The calling thread arrives when all copies that it has started are complete.
+__device__ __forceinline__ void barrier_arrive_after_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra finished;\n"
+      "bra again;\n"
+      "finished:\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+/// Waits until `threads` threads, whole warps, have come to barrier `index` (1 to 15), or counted.
+__device__ __forceinline__ void warps_meet(int index, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(index), "r"(threads) : "memory");
+}
+
+/// Counts for those who wait there, and does not wait.
+__device__ __forceinline__ void warps_arrive(int index, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(index), "r"(threads) : "memory");
+}
+
+// What blocks exchange while they run. Each word counts for itself, in no order with others.
+
+__device__ __forceinline__ uint2 load_global(const uint2* source) {
+  uint2 x;
+  asm volatile("ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];"
+               : "=r"(x.x), "=r"(x.y)
+               : "l"(source)
+               : "memory");
+  return x;
+}
+
+__device__ __forceinline__ uint32_t load_global(const float* source) {
+  uint32_t x;
+  asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(x) : "l"(source) : "memory");
+  return x;
+}
+
+__device__ __forceinline__ void store_global(uint2* target, uint2 x) {
+  asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};" ::"l"(target), "r"(x.x), "r"(x.y)
+               : "memory");
+}
+
+__device__ __forceinline__ void store_global(float* target, float4 x) {
+  asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(target), "f"(x.x),
                "f"(x.y), "f"(x.z), "f"(x.w)
                : "memory");
 }
 
-__device__ __forceinline__ void store_remote_pair(uint32_t address, float2 x) {
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x.x), "f"(x.y)
-               : "memory");
-}
-
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+__device__ __forceinline__ void store_global(float* target, float x) {
+  asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(target), "f"(x) : "memory");
 }
 
 }  // namespace dsa
