@@ -91,6 +91,19 @@ T __shfl_xor_sync(unsigned lanes, T value, int mask) {
   return __shfl_sync(lanes, value, static_cast<int>(threadIdx.x % 32) ^ mask);
 }
 
+inline unsigned __ballot_sync(unsigned, bool value) {
+  struct Lane {
+    bool value;
+    unsigned result;
+  } own{value, 0};
+  fibers::meet_warp(&own, [](void** lanes) {
+    unsigned bits = 0;
+    for (int i = 0; i < 32; ++i) bits |= unsigned{static_cast<Lane*>(lanes[i])->value} << i;
+    for (int i = 0; i < 32; ++i) static_cast<Lane*>(lanes[i])->result = bits;
+  });
+  return own.result;
+}
+
 using cudaError_t = int;
 using cudaStream_t = void*;
 constexpr cudaError_t cudaSuccess = 0;
@@ -130,7 +143,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                const Argument& argument) {
   const unsigned blocks = config->gridDim.x;
   const bool fits = config->dynamicSmemBytes <= fibers::kSharedBytes;
-  const bool whole_warps = config->blockDim.x % 32 == 0 && config->blockDim.x <= 256;
+  const bool whole_warps = config->blockDim.x % 32 == 0 && config->blockDim.x <= 384;
   if (!fits || !whole_warps || blocks == 0 || blocks > fibers::kMostBlocks) {
     return cudaErrorInvalidValue;
   }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kStackBytes = 64 << 10;
 constexpr int kPatience = 1'000'000;  // turns without progress that mean a deadlock
-constexpr unsigned kMostThreads = 256;
+constexpr unsigned kMostThreads = 384;
 constexpr unsigned kMostWarps = kMostThreads / 32;
 
 struct Copy {
@@ -29,8 +29,7 @@ struct Copy {
 struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
-  std::vector<Copy> group;  // that is not ended
-  std::vector<Copy> ended;
+  std::vector<Copy> copies;
   unsigned thread;
   unsigned block;
   bool done;
@@ -57,7 +56,7 @@ std::vector<std::pair<const char*, size_t>> readable;
 
 void start() {
   (*body)();
-  if (!running->group.empty() || !running->ended.empty()) fail("copies that nobody waits for");
+  if (!running->copies.empty()) fail("copies that nobody waits for");
   running->done = true;
   ++happened;
   give_way();
@@ -152,28 +151,18 @@ void meet_warp(void* argument, void (*act)(void**)) {
 }
 
 void start_copy(void* target, const void* source, bool valid) {
-  running->group.push_back({target, source, valid});
+  running->copies.push_back({target, source, valid});
 }
 
-void end_group() {
-  running->ended.insert(running->ended.end(), running->group.begin(), running->group.end());
-  running->group.clear();
-}
-
-void finish_groups() {
-  for (const Copy& copy : running->ended) {
+void finish_copies() {
+  for (const Copy& copy : running->copies) {
     if (copy.valid) {
       std::memcpy(copy.target, copy.source, 16);
     } else {
       std::memset(copy.target, 0, 16);
     }
   }
-  running->ended.clear();
-}
-
-void finish_copies() {
-  end_group();
-  finish_groups();
+  running->copies.clear();
 }
 
 void allow_reads(const void* data, size_t bytes) {

@@ -30,8 +30,6 @@ void meet_warp(void* argument, void (*act)(void** arguments));
 
 /// Copies that the running thread has started: done when it says so.
 void start_copy(void* target, const void* source, bool valid);
-void end_group();
-void finish_groups();
 void finish_copies();
 
 /// Lets other threads run.

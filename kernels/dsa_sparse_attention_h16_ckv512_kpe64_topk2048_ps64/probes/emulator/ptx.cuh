@@ -49,12 +49,21 @@ inline float exp2_short(float x) {
   return result < 0x1p-126f ? 0.0f : result;
 }
 
+inline float log2_short(float x) { return log2f(x); }
+inline float reciprocal(float x) { return 1.0f / x; }
+
 inline float4 load_shared(uint32_t address) { return loaded<float4>(address); }
 inline float2 load_shared_pair(uint32_t address) { return loaded<float2>(address); }
 inline float load_shared_float(uint32_t address) { return loaded<float>(address); }
 inline void store_shared(uint32_t address, float4 x) { stored(at(address, 16), x); }
 inline void store_shared_float(uint32_t address, float x) { stored(at(address, 4), x); }
 inline void store_shared_word(uint32_t address, uint32_t x) { stored(at(address, 4), x); }
+inline uint32_t load_shared_word(uint32_t address) { return loaded<uint32_t>(address); }
+
+inline void store_shared_byte(uint32_t address, uint32_t x) {
+  stored(at(address, 1), static_cast<uint8_t>(x));
+}
+
 
 struct MatrixLoad {
   uint32_t address;
@@ -127,10 +136,6 @@ inline void copy_async(uint32_t target, const void* source, bool valid) {
   fibers::start_copy(at(target, 16), source, valid);
 }
 
-inline void copy_async_commit() { fibers::end_group(); }
-
-inline void copy_async_wait_groups() { fibers::finish_groups(); }
-
 /// What the kernel sees as 8 bytes of an mbarrier; shared memory starts as no barrier at all.
 struct Barrier {
   uint16_t expected;
@@ -149,15 +154,19 @@ inline void barrier_init(uint32_t address, uint32_t count) {
   *reinterpret_cast<Barrier*>(at(address, 8)) = {arrivals, arrivals, 0};
 }
 
-inline void barrier_arrive_after_copies(uint32_t address) {
-  for (unsigned turns = fibers::random_bits() % 40; turns > 0; --turns) fibers::give_way();
-  fibers::finish_copies();
+inline void barrier_arrive(uint32_t address) {
   Barrier& barrier = barrier_at(address);
   if (--barrier.missing == 0) {
     barrier.missing = barrier.expected;
     barrier.phase ^= 1;
     fibers::progress();
   }
+}
+
+inline void barrier_arrive_after_copies(uint32_t address) {
+  for (unsigned turns = fibers::random_bits() % 40; turns > 0; --turns) fibers::give_way();
+  fibers::finish_copies();
+  barrier_arrive(address);
 }
 
 inline void barrier_wait(uint32_t address, uint32_t parity) {
@@ -167,18 +176,15 @@ inline void barrier_wait(uint32_t address, uint32_t parity) {
 inline void warps_meet(int index, int threads) { fibers::meet_some(index, threads); }
 inline void warps_arrive(int index, int threads) { fibers::count_some(index, threads); }
 
-inline uint2 load_global(const uint2* source) {
+template <typename T>
+void load_global(T& x, const T* source, bool real) {
   fibers::give_way();
-  return *source;
+  if (real) x = *source;
 }
 
-inline uint32_t load_global(const float* source) {
-  fibers::give_way();
-  return __float_as_uint(*source);
-}
-
-template <typename T, typename U>
-void store_global(T* target, U x) {
+template <typename T>
+void store_global(T* target, T x, bool real) {
+  if (!real) return;
   stored(reinterpret_cast<char*>(target), x);
   fibers::progress();
 }

@@ -12,13 +12,15 @@
 
 namespace dsa {
 
+constexpr int kAllMeet = 1;    // barrier of the warps that compute
+constexpr int kTeamMeets = 2;  // the first of those of the teams
 constexpr int kSteps = (kLatent + kRope) / 16 / 2;  // of a warp's half of a product of keys
 
 /// What a warp has: one half of the queries' columns, and columns 64 * warp and on of the output.
 template <class S>
 class Share {
  public:
-  __device__ Share(const Problem& problem, uint32_t memory, int64_t token, int split)
+  __device__ Share(const Problem& problem, uint32_t memory, int token, int split)
       : problem_(problem),
         memory_(memory),
         token_(token),
@@ -26,110 +28,52 @@ class Share {
         warp_(threadIdx.x / 32),
         lane_(threadIdx.x % 32),
         team_(warp_ % kTeams),
-        half_(warp_ / kTeams) {
-    // Lane i knows the token of row i % 8 of stage i / 8 of this team.
-    const int place = split * S::kRows + lane_ / 8 * kStageRows + team_ * 8 + lane_ % 8;
-    id_ = -1;
-    if (lane_ < S::kStages * 8) id_ = __ldg(problem.selected + token * kPlaces + place);
-    if (threadIdx.x < S::kStages * kTeams) {
-      barrier_init(memory_ + S::kBarriers + threadIdx.x * 8, 64);
-    }
-    __syncthreads();
-  }
+        half_(warp_ / kTeams) {}
 
-  __device__ __forceinline__ void load_queries() {
-    for (int i = threadIdx.x; i < kHeads * kLatentBytes / 16; i += kThreads) {
-      const int head = i / (kLatentBytes / 16);
-      const int byte = i % (kLatentBytes / 16) * 16;
-      const auto* source = bytes_of(problem_.q_nope) + (token_ * kHeads + head) * kLatentBytes;
-      copy_async(memory_ + S::kQueries + head * kPitch + byte, source + byte, true);
-    }
-    if (threadIdx.x < kHeads * kRopeBytes / 16) {
-      const int head = threadIdx.x / (kRopeBytes / 16);
-      const int byte = threadIdx.x % (kRopeBytes / 16) * 16;
-      const auto* source = bytes_of(problem_.q_pe) + (token_ * kHeads + head) * kRopeBytes;
-      copy_async(memory_ + S::kQueries + head * kPitch + kLatentBytes + byte, source + byte, true);
-    }
-    copy_async_commit();
-  }
-
-  /// Half of the team's 8 rows of a stage; rows that nothing is selected for become zeros.
-  __device__ __forceinline__ void load_rows(int stage) {
-    const uint32_t target = row_address(stage, 0);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = half_ * 4 + i;
-      const int id = __shfl_sync(kAllLanes, id_, stage * 8 + row);
-      const auto* source = bytes_of(problem_.ckv) + int64_t{max(id, 0)} * kLatentBytes;
-#pragma unroll
-      for (int byte = 0; byte < kLatentBytes; byte += 512) {
-        copy_async(target + row * kPitch + byte + lane_ * 16, source + byte + lane_ * 16, id >= 0);
-      }
-    }
-    const int row = half_ * 4 + lane_ / 8;
-    const int id = __shfl_sync(kAllLanes, id_, stage * 8 + row);
-    const auto* source = bytes_of(problem_.kpe) + int64_t{max(id, 0)} * kRopeBytes;
-    const int byte = lane_ % 8 * 16;
-    copy_async(target + row * kPitch + kLatentBytes + byte, source + byte, id >= 0);
-    barrier_arrive_after_copies(barrier(stage));
-  }
-
-  __device__ __forceinline__ void hold_queries() {
-    copy_async_wait_groups();
-    __syncthreads();
+  __device__ __forceinline__ void begin() {
     const uint32_t address = memory_ + S::kQueries + lane_ % 16 * kPitch + lane_ / 16 * 16;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       load_matrices(q_[step], address + (half_ * kSteps + step) * 32);
     }
+#pragma unroll
+    for (int tile = 0; tile < kTilesPerWarp; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o_[tile][i] = 0.0f;
+    }
+#pragma unroll
+    for (int below = 0; below < 2; ++below) {
+      top_[below] = -INFINITY;
+      sum_[below] = 0.0f;
+    }
   }
 
-  /// Takes in a stage; ends with its weighted sum.
+  /// Takes in a stage that is there.
   __device__ __forceinline__ void add_stage(int stage) {
-    barrier_wait(barrier(stage), 0);
     float logits[4];
     multiply_keys(stage, logits);
     if (half_ == 0) {
       publish(S::kTops, over_quad(fmaxf(logits[0], logits[1])),
               over_quad(fmaxf(logits[2], logits[3])));
     }
-    __syncthreads();  // and the rows of all teams are there
-    weigh(stage, logits);
-    if (stage + 1 == S::kStages) publish_sums();
-    __syncthreads();
-    if (stage + 1 == S::kStages) send_logs();
+    warps_meet(kAllMeet, kThreads);
+    weigh(logits);
+    warps_meet(kAllMeet, kThreads);
     add_values(stage);
   }
 
-  /// Writes this block's averages where the blocks that merge them look for them.
-  __device__ __forceinline__ void send_parts() {
-    float norm[2];
-#pragma unroll
-    for (int below = 0; below < 2; ++below) {
-      const float sum = sum_of(lane_ / 4 + below * 8);
-      norm[below] = sum > 0.0f ? 1.0f / sum : 0.0f;
-    }
-#pragma unroll
-    for (int tile = 0; tile < kTilesPerWarp; ++tile) {
-      const int64_t number = token_ * kTiles + warp_ * kTilesPerWarp + tile;
-      const float(&o)[4] = o_[tile];
-      store_global(problem_.parts + (number * S::kSplits + split_) * 32 + lane_,
-                   make_uint2(pack_bf16(o[0] * norm[0], o[1] * norm[0]),
-                              pack_bf16(o[2] * norm[1], o[3] * norm[1])));
-    }
+  /// Writes this block's averages and log-sum-exps where the blocks that merge look for them. If
+  /// not `real`, writes that they are absent, as they are.
+  __device__ __forceinline__ void send(bool real) {
+    publish_sums();
+    warps_meet(kAllMeet, kThreads);
+    send_logs(real);
+    send_parts(real);
   }
 
  private:
-  static __device__ const char* bytes_of(const __nv_bfloat16* data) {
-    return reinterpret_cast<const char*>(data);
-  }
-
   __device__ uint32_t row_address(int stage, int row) const {
     return memory_ + S::kKeys + (stage * kStageRows + team_ * 8 + row) * kPitch;
-  }
-
-  __device__ uint32_t barrier(int stage) const {
-    return memory_ + S::kBarriers + (stage * kTeams + team_) * 8;
   }
 
   static __device__ __forceinline__ float over_quad(float x) {
@@ -148,45 +92,45 @@ class Share {
   /// In the first half of a team: heads lane / 4 (0, 1) and 8 more (2, 3), rows 2 * (lane % 4) and
   /// the next.
   __device__ __forceinline__ void multiply_keys(int stage, float (&logits)[4]) {
-    float c[4][4] = {};  // sums that do not wait for each other
+    float c[3][4] = {};  // sums that do not wait for each other
     const uint32_t address =
         row_address(stage, lane_ % 8) + half_ * kSteps * 32 + lane_ / 8 * 16;
 #pragma unroll
     for (int step = 0; step < kSteps; step += 2) {
       uint32_t keys[4];
       load_matrices(keys, address + step * 32);
-      mma_bf16(c[step % 4], q_[step], keys[0], keys[1]);
-      mma_bf16(c[step % 4 + 1], q_[step + 1], keys[2], keys[3]);
+      mma_bf16(c[step % 3], q_[step], keys[0], keys[1]);
+      mma_bf16(c[(step + 1) % 3], q_[step + 1], keys[2], keys[3]);
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) c[0][i] = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
+    for (int i = 0; i < 4; ++i) c[0][i] += c[1][i] + c[2][i];
     const uint32_t halves = memory_ + S::kHalves + team_ * 512 + lane_ * 16;
     if (half_ == 1) {
       store_shared(halves, make_float4(c[0][0], c[0][1], c[0][2], c[0][3]));
-      warps_arrive(1 + team_, 64);
+      warps_arrive(kTeamMeets + team_, 64);
       return;
     }
-    warps_meet(1 + team_, 64);
+    warps_meet(kTeamMeets + team_, 64);
     const float4 other = load_shared(halves);
     const float sums[4] = {c[0][0] + other.x, c[0][1] + other.y, c[0][2] + other.z,
                            c[0][3] + other.w};
+    const uint32_t valid = load_shared_word(memory_ + S::kValid + stage * 4) >>
+                           (team_ * 8 + lane_ % 4 * 2);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int id = __shfl_sync(kAllLanes, id_, stage * 8 + lane_ % 4 * 2 + i % 2);
-      logits[i] = id >= 0 ? sums[i] * problem_.factor : -INFINITY;
+      logits[i] = (valid >> i % 2 & 1) != 0 ? sums[i] * problem_.factor : -INFINITY;
     }
   }
 
   /// Weights relative to the largest logit so far, and what that does to earlier sums.
-  __device__ __forceinline__ void weigh(int stage, const float (&logits)[4]) {
+  __device__ __forceinline__ void weigh(const float (&logits)[4]) {
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
       const int head = lane_ / 4 + below * 8;
       const float4 tops = load_shared(memory_ + S::kTops + head * kTeams * 4);
-      float top = fmaxf(fmaxf(tops.x, tops.y), fmaxf(tops.z, tops.w));
-      if (stage > 0) top = fmaxf(top, top_[below]);
+      const float top = fmaxf(fmaxf(fmaxf(tops.x, tops.y), fmaxf(tops.z, tops.w)), top_[below]);
       const float shift = top == -INFINITY ? 0.0f : top;  // no token so far
-      if (stage > 0) fade_[below] = exp2_short(top_[below] - shift);
+      fade_[below] = exp2_short(top_[below] - shift);
       top_[below] = top;
       if (half_ == 0) {
         const float low = exp2_short(logits[below * 2] - shift);
@@ -194,7 +138,7 @@ class Share {
         store_shared_word(
             memory_ + S::kWeights + head * kWeightPitch + team_ * 16 + lane_ % 4 * 4,
             pack_bf16(low, high));
-        sum_[below] = stage > 0 ? sum_[below] * fade_[below] + (low + high) : low + high;
+        sum_[below] = sum_[below] * fade_[below] + (low + high);
       }
     }
   }
@@ -223,25 +167,43 @@ class Share {
   }
 
   /// Every block that merges gets a copy of this one's log-sum-exps.
-  __device__ __forceinline__ void send_logs() {
-    if (threadIdx.x >= S::kSplits * kHeads / 4) return;
-    const int head = threadIdx.x % (kHeads / 4) * 4;
-    const int64_t reader = token_ * S::kSplits + threadIdx.x / (kHeads / 4);
-    float logs[4];
+  __device__ __forceinline__ void send_logs(bool real) {
+    const int head = threadIdx.x % kHeads;
+    const float top = load_shared_float(memory_ + S::kTop + head * 4);
+    // Minus infinity without a token.
+    const uint32_t log = __float_as_uint(top + log2_short(sum_of(head)));
+    const int reader = token_ * S::kSplits + threadIdx.x / kHeads;
+    uint32_t* const target = problem_.logs + (reader * S::kSplits + split_) * kHeads + head;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float top = load_shared_float(memory_ + S::kTop + (head + i) * 4);
-      logs[i] = top + log2f(sum_of(head + i));  // minus infinity without a token
+    for (int i = 0; i < S::kSplits; i += kThreads / kHeads) {
+      store_global(target + i * S::kSplits * kHeads, real ? log : kAbsent, true);
     }
-    store_global(problem_.logs + (reader * S::kSplits + split_) * kHeads + head,
-                 make_float4(logs[0], logs[1], logs[2], logs[3]));
+  }
+
+  __device__ __forceinline__ void send_parts(bool real) {
+    float norm[2];
+#pragma unroll
+    for (int below = 0; below < 2; ++below) {
+      const float sum = sum_of(lane_ / 4 + below * 8);
+      norm[below] = sum > 0.0f ? reciprocal(sum) : 0.0f;
+    }
+    const int first = token_ * kTiles + warp_ * kTilesPerWarp;
+    uint2* const target = problem_.parts + (first * S::kSplits + split_) * 32 + lane_;
+#pragma unroll
+    for (int tile = 0; tile < kTilesPerWarp; ++tile) {
+      const float(&o)[4] = o_[tile];
+      const uint32_t upper = pack_bf16(o[0] * norm[0], o[1] * norm[0]);
+      const uint32_t lower = pack_bf16(o[2] * norm[1], o[3] * norm[1]);
+      store_global(target + tile * S::kSplits * 32,
+                   make_uint2(real ? upper : kAbsent, real ? lower : kAbsent), true);
+    }
   }
 
   __device__ __forceinline__ void add_values(int stage) {
 #pragma unroll
     for (int tile = 0; tile < kTilesPerWarp; ++tile) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) o_[tile][i] = stage > 0 ? o_[tile][i] * fade_[i / 2] : 0.0f;
+      for (int i = 0; i < 4; ++i) o_[tile][i] *= fade_[i / 2];
     }
     const uint32_t weights = memory_ + S::kWeights + lane_ % 16 * kWeightPitch + lane_ / 16 * 16;
     const uint32_t values = memory_ + S::kKeys + (stage * kStageRows + lane_ % 16) * kPitch +
@@ -262,13 +224,12 @@ class Share {
 
   const Problem& problem_;
   const uint32_t memory_;
-  const int64_t token_;
+  const int token_;
   const int split_;
   const int warp_;
   const int lane_;
   const int team_;
   const int half_;
-  int id_;
   uint32_t q_[kSteps][4];
   float o_[kTilesPerWarp][4];
   float top_[2];   // of heads lane / 4 and lane / 4 + 8

@@ -33,7 +33,7 @@ cudaError_t launch_shape(const Problem& problem, cudaStream_t stream) {
   attribute.val.cooperative = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(problem.tokens * S::kSplits));
-  config.blockDim = dim3(kThreads);
+  config.blockDim = dim3(kAllThreads);
   config.dynamicSmemBytes = S::kBytes;
   config.stream = stream;
   config.attrs = &attribute;
@@ -55,7 +55,7 @@ cudaError_t launch_some(const Problem& problem, int processors, cudaStream_t str
 
 cudaError_t launch(Problem problem, void* scratch, int processors, cudaStream_t stream) {
   problem.parts = static_cast<uint2*>(scratch);
-  problem.logs = reinterpret_cast<float*>(static_cast<char*>(scratch) + parts_bytes(processors));
+  problem.logs = reinterpret_cast<uint32_t*>(static_cast<char*>(scratch) + parts_bytes(processors));
   const int64_t most = processors / Shape<128>::kSplits;
   if (most == 0) return cudaErrorInvalidConfiguration;
   for (int64_t left = problem.tokens; left > 0; left -= problem.tokens) {

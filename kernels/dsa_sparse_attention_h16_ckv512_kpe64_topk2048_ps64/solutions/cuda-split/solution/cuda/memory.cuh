@@ -8,8 +8,10 @@
 
 namespace dsa {
 
-constexpr int kWarps = 8;
+constexpr int kWarps = 8;  // that compute
 constexpr int kThreads = kWarps * 32;
+constexpr int kFetchWarps = 4;
+constexpr int kAllThreads = kThreads + kFetchWarps * 32;
 constexpr int kTeams = kWarps / 2;      // two warps multiply queries with the same 8 keys
 constexpr int kStageRows = kTeams * 8;
 constexpr int kLatentBytes = kLatent * 2;
@@ -35,12 +37,14 @@ struct Shape {
   static constexpr uint32_t kTops = kHalves + kTeams * 512;            // float [head][team]
   static constexpr uint32_t kSums = kTops + kHeads * kTeams * 4;       // float [head][team]
   static constexpr uint32_t kTop = kSums + kHeads * kTeams * 4;        // float [head]
-  static constexpr uint32_t kBarriers = kTop + kHeads * 4;             // [stage][team]
-  static constexpr uint32_t kMerged = kBarriers + kStages * kTeams * 8;  // float4 [warp][lane]
+  static constexpr uint32_t kValid = kTop + kHeads * 4;                // a bit for each row [stage]
+  static constexpr uint32_t kBarriers = kValid + 16;                   // [stage], then the queries'
+  static constexpr uint32_t kMerged = kBarriers + 48;                  // float4 [warp][lane]
   static constexpr uint32_t kShares = kMerged + kWarps * 512;          // float [split][head]
   static constexpr uint32_t kBytes = kShares + kSplits * kSharePitch;
 
   static_assert(kRows % kStageRows == 0 && kPlaces % kRows == 0 && kTiles % kSplits == 0);
+  static_assert(kStages <= 4 && kStageRows == kFetchWarps * 8);
   static_assert(kSplits >= kHeads && kSplits % kWarps == 0 && kMerged % 16 == 0);
   static_assert(kBytes <= 227 * 1024, "more than a block can have");
 };

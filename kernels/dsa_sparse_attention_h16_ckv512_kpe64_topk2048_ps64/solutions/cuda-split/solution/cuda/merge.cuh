@@ -11,18 +11,17 @@
 #include <cmath>
 #include <cstdint>
 
+#include "attend.cuh"
 #include "memory.cuh"
 #include "problem.cuh"
 #include "ptx.cuh"
 
 namespace dsa {
 
-constexpr uint32_t kAbsent = 0xffffffffu;
-
 template <class S>
 class Merge {
  public:
-  __device__ Merge(const Problem& problem, uint32_t memory, int64_t token, int split)
+  __device__ Merge(const Problem& problem, uint32_t memory, int token, int split)
       : problem_(problem),
         memory_(memory),
         token_(token),
@@ -30,34 +29,15 @@ class Merge {
         warp_(threadIdx.x / 32),
         lane_(threadIdx.x % 32) {}
 
-  __device__ __forceinline__ void run() {
-    // A warp adds up kParts blocks of one tile.
-    const int64_t tile = token_ * kTiles + split_ * S::kOwnTiles + warp_ / kWarpsPerTile;
-    const int first = warp_ % kWarpsPerTile * kParts;
-    uint2* const cells = problem_.parts + (tile * S::kSplits + first) * 32 + lane_;
-    uint2 parts[kParts];
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) parts[i] = load_global(cells + i * 32);
-    receive_logs();
-    __syncthreads();
-    find_shares();
-    __syncthreads();
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      while (parts[i].x == kAbsent || parts[i].y == kAbsent) parts[i] = load_global(cells + i * 32);
-      store_global(cells + i * 32, make_uint2(kAbsent, kAbsent));
-      const uint32_t shares = memory_ + S::kShares + (first + i) * kSharePitch + lane_ / 4 * 4;
-      const float upper = load_shared_float(shares);
-      const float lower = load_shared_float(shares + 8 * 4);
-      sum.x += upper * low_bf16(parts[i].x);
-      sum.y += upper * high_bf16(parts[i].x);
-      sum.z += lower * low_bf16(parts[i].y);
-      sum.w += lower * high_bf16(parts[i].y);
-    }
-    store_shared(memory_ + S::kMerged + threadIdx.x * 16, sum);
-    __syncthreads();
-    write_output();
+  /// If not `real`, nothing in memory is waited for, read or written.
+  __device__ __forceinline__ void run(bool real) {
+    receive_logs(real);
+    warps_meet(kAllMeet, kThreads);
+    find_shares(real);
+    warps_meet(kAllMeet, kThreads);
+    add_parts(real);
+    warps_meet(kAllMeet, kThreads);
+    write_output(real);
   }
 
  private:
@@ -65,24 +45,29 @@ class Merge {
   static constexpr int kParts = S::kSplits / kWarpsPerTile;
   static constexpr int kLogs = S::kSplits * kHeads / kThreads;  // of a thread
 
-  __device__ __forceinline__ void receive_logs() {
-    float* const cells =
+  __device__ __forceinline__ void receive_logs(bool real) {
+    uint32_t* const cells =
         problem_.logs + (token_ * S::kSplits + split_) * S::kSplits * kHeads + threadIdx.x;
-    uint32_t logs[kLogs];
+    uint32_t logs[kLogs] = {};
+    bool absent;
+    do {
+      absent = false;
 #pragma unroll
-    for (int i = 0; i < kLogs; ++i) logs[i] = load_global(cells + i * kThreads);
+      for (int i = 0; i < kLogs; ++i) load_global(logs[i], cells + i * kThreads, real);
+#pragma unroll
+      for (int i = 0; i < kLogs; ++i) absent |= logs[i] == kAbsent;
+    } while (absent);
+    const uint32_t shares =
+        memory_ + S::kShares + threadIdx.x / kHeads * kSharePitch + threadIdx.x % kHeads * 4;
 #pragma unroll
     for (int i = 0; i < kLogs; ++i) {
-      while (logs[i] == kAbsent) logs[i] = load_global(cells + i * kThreads);
-      store_global(cells + i * kThreads, __uint_as_float(kAbsent));
-      const int split = (threadIdx.x + i * kThreads) / kHeads;
-      store_shared_word(memory_ + S::kShares + split * kSharePitch + threadIdx.x % kHeads * 4,
-                        logs[i]);
+      store_global(cells + i * kThreads, kAbsent, real);
+      store_shared_word(shares + i * (kThreads / kHeads) * kSharePitch, logs[i]);
     }
   }
 
   /// How much the average of each block counts; the block of a head's number writes its lse.
-  __device__ __forceinline__ void find_shares() {
+  __device__ __forceinline__ void find_shares(bool real) {
     static_assert(kThreads == kHeads * 16);
     constexpr int kOwn = S::kSplits / 16;
     const int head = threadIdx.x / 16;
@@ -108,20 +93,50 @@ class Merge {
     for (int distance = 1; distance < 16; distance *= 2) {
       sum += __shfl_xor_sync(kAllLanes, sum, distance);
     }
-    const float norm = sum > 0.0f ? 1.0f / sum : 0.0f;
+    const float norm = sum > 0.0f ? reciprocal(sum) : 0.0f;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       store_shared_float(shares + i * 16 * kSharePitch, logs[i] * norm);
     }
-    if (threadIdx.x % 16 == 0 && head == split_) {
-      problem_.lse[token_ * kHeads + head] = top + log2f(sum);
+    const uint32_t log = __float_as_uint(top + log2_short(sum));
+    store_global(reinterpret_cast<uint32_t*>(problem_.lse) + token_ * kHeads + head, log,
+                 real && threadIdx.x % 16 == 0 && head == split_);
+  }
+
+  /// A warp adds up kParts blocks of one tile.
+  __device__ __forceinline__ void add_parts(bool real) {
+    const int tile = token_ * kTiles + split_ * S::kOwnTiles + warp_ / kWarpsPerTile;
+    const int first = warp_ % kWarpsPerTile * kParts;
+    uint2* const cells = problem_.parts + (tile * S::kSplits + first) * 32 + lane_;
+    uint2 parts[kParts] = {};
+    bool absent;
+    do {
+      absent = false;
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) load_global(parts[i], cells + i * 32, real);
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        absent |= parts[i].x == kAbsent || parts[i].y == kAbsent;
+      }
+    } while (absent);
+    const uint32_t shares = memory_ + S::kShares + first * kSharePitch + lane_ / 4 * 4;
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      store_global(cells + i * 32, make_uint2(kAbsent, kAbsent), real);
+      const float upper = load_shared_float(shares + i * kSharePitch);
+      const float lower = load_shared_float(shares + i * kSharePitch + 8 * 4);
+      sum.x += upper * low_bf16(parts[i].x);
+      sum.y += upper * high_bf16(parts[i].x);
+      sum.z += lower * low_bf16(parts[i].y);
+      sum.w += lower * high_bf16(parts[i].y);
     }
+    store_shared(memory_ + S::kMerged + threadIdx.x * 16, sum);
   }
 
   /// Two elements a thread.
-  __device__ __forceinline__ void write_output() {
-    if (threadIdx.x >= S::kOwnTiles * 64) return;
-    const int tile = threadIdx.x / 64;
+  __device__ __forceinline__ void write_output(bool real) {
+    const int tile = threadIdx.x / 64 % S::kOwnTiles;
     const int lane = threadIdx.x % 64 / 2;
     const int below = threadIdx.x % 2;
     const uint32_t merged =
@@ -133,15 +148,15 @@ class Merge {
       sum.x += x.x;
       sum.y += x.y;
     }
-    const int64_t head = token_ * kHeads + lane / 4 + below * 8;
+    const int head = token_ * kHeads + lane / 4 + below * 8;
     const int column = (split_ * S::kOwnTiles + tile) * kTileColumns + lane % 4 * 2;
-    *reinterpret_cast<uint32_t*>(problem_.output + head * kLatent + column) =
-        pack_bf16(sum.x, sum.y);
+    store_global(reinterpret_cast<uint32_t*>(problem_.output + head * kLatent + column),
+                 pack_bf16(sum.x, sum.y), real && threadIdx.x < S::kOwnTiles * 64);
   }
 
   const Problem& problem_;
   const uint32_t memory_;
-  const int64_t token_;
+  const int token_;
   const int split_;
   const int warp_;
   const int lane_;

@@ -27,7 +27,9 @@ struct Problem {
   float factor;                 // on the logits, with log2(e)
   int64_t tokens;
   uint2* parts;    // (tokens, kTiles, splits, 32): 2 x 2 elements a lane, every bit set if not there
-  float* logs;     // (tokens, splits that read, splits that wrote, kHeads): the same
+  uint32_t* logs;  // (tokens, splits that read, splits that wrote, kHeads) floats, the same
 };
+
+constexpr uint32_t kAbsent = 0xffffffffu;  // a word of parts or logs that is not there
 
 }  // namespace dsa

@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-#include "tunables.h"
-
 namespace dsa {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
@@ -26,6 +24,20 @@ __device__ __forceinline__ float low_bf16(uint32_t bits) { return __uint_as_floa
 
 __device__ __forceinline__ float high_bf16(uint32_t bits) {
   return __uint_as_float(bits & 0xffff0000u);
+}
+
+/// log2(x), minus infinity for 0; next to 1 with an absolute error near 2^-22.
+__device__ __forceinline__ float log2_short(float x) {
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+/// 1 / x with a relative error near 2^-23.
+__device__ __forceinline__ float reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
 }
 
 /// 2^x; results below the normal range are 0.
@@ -62,8 +74,18 @@ __device__ __forceinline__ void store_shared(uint32_t address, float4 x) {
                : "memory");
 }
 
+__device__ __forceinline__ void store_shared_byte(uint32_t address, uint32_t x) {
+  asm volatile("st.shared.b8 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+}
+
 __device__ __forceinline__ void store_shared_float(uint32_t address, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ uint32_t load_shared_word(uint32_t address) {
+  uint32_t x;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+  return x;
 }
 
 __device__ __forceinline__ void store_shared_word(uint32_t address, uint32_t x) {
@@ -94,33 +116,19 @@ __device__ __forceinline__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-#if KOPT_FETCH_BYTES == 128
-#define DSA_FETCH ".L2::128B"
-#elif KOPT_FETCH_BYTES == 256
-#define DSA_FETCH ".L2::256B"
-#else
-#define DSA_FETCH ""
-#endif
-
 /// Copies 16 bytes to shared memory, or zeros where `valid` is false (nothing is read then).
 __device__ __forceinline__ void copy_async(uint32_t target, const void* source, bool valid) {
-  asm volatile("cp.async.cg.shared.global" DSA_FETCH " [%0], [%1], 16, %2;" ::"r"(target),
-               "l"(source), "r"(valid ? 16 : 0)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+               "r"(valid ? 16 : 0)
                : "memory");
-}
-
-/// Ends a group of the thread's copies.
-__device__ __forceinline__ void copy_async_commit() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/// Until all groups of the thread are there; copies after the last group do not count.
-__device__ __forceinline__ void copy_async_wait_groups() {
-  asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /// The calling thread arrives when all copies that it has started are complete.
@@ -152,36 +160,53 @@ __device__ __forceinline__ void warps_arrive(int index, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(index), "r"(threads) : "memory");
 }
 
-// What blocks exchange while they run. Each word counts for itself, in no order with others.
+// What blocks exchange while they run. Each word counts for itself, in no order with others. Where
+// `real` is false nothing is done, without a branch.
 
-__device__ __forceinline__ uint2 load_global(const uint2* source) {
-  uint2 x;
-  asm volatile("ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];"
-               : "=r"(x.x), "=r"(x.y)
-               : "l"(source)
-               : "memory");
-  return x;
+__device__ __forceinline__ void load_global(uint2& x, const uint2* source, bool real) {
+  asm volatile(
+      "{\n"
+      ".reg .pred real;\n"
+      "setp.ne.b32 real, %3, 0;\n"
+      "@real ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];\n"
+      "}\n"
+      : "+r"(x.x), "+r"(x.y)
+      : "l"(source), "r"(static_cast<int>(real))
+      : "memory");
 }
 
-__device__ __forceinline__ uint32_t load_global(const float* source) {
-  uint32_t x;
-  asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(x) : "l"(source) : "memory");
-  return x;
+__device__ __forceinline__ void load_global(uint32_t& x, const uint32_t* source, bool real) {
+  asm volatile(
+      "{\n"
+      ".reg .pred real;\n"
+      "setp.ne.b32 real, %2, 0;\n"
+      "@real ld.relaxed.gpu.global.b32 %0, [%1];\n"
+      "}\n"
+      : "+r"(x)
+      : "l"(source), "r"(static_cast<int>(real))
+      : "memory");
 }
 
-__device__ __forceinline__ void store_global(uint2* target, uint2 x) {
-  asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};" ::"l"(target), "r"(x.x), "r"(x.y)
-               : "memory");
+__device__ __forceinline__ void store_global(uint2* target, uint2 x, bool real) {
+  asm volatile(
+      "{\n"
+      ".reg .pred real;\n"
+      "setp.ne.b32 real, %3, 0;\n"
+      "@real st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};\n"
+      "}\n" ::"l"(target),
+      "r"(x.x), "r"(x.y), "r"(static_cast<int>(real))
+      : "memory");
 }
 
-__device__ __forceinline__ void store_global(float* target, float4 x) {
-  asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(target), "f"(x.x),
-               "f"(x.y), "f"(x.z), "f"(x.w)
-               : "memory");
-}
-
-__device__ __forceinline__ void store_global(float* target, float x) {
-  asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(target), "f"(x) : "memory");
+__device__ __forceinline__ void store_global(uint32_t* target, uint32_t x, bool real) {
+  asm volatile(
+      "{\n"
+      ".reg .pred real;\n"
+      "setp.ne.b32 real, %2, 0;\n"
+      "@real st.relaxed.gpu.global.b32 [%0], %1;\n"
+      "}\n" ::"l"(target),
+      "r"(x), "r"(static_cast<int>(real))
+      : "memory");
 }
 
 }  // namespace dsa
