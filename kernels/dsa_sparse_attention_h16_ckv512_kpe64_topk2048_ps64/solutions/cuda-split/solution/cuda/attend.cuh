@@ -13,20 +13,23 @@
 namespace dsa {
 
 constexpr int kAllMeet = 1;    // barrier of the warps that compute
-constexpr int kTeamMeets = 2;  // the first of those of the teams
+constexpr int kFetchMeet = 2;  // of those that fetch
+constexpr int kTeamMeets = 3;  // the first of those of the teams
 constexpr int kSteps = (kLatent + kRope) / 16 / 2;  // of a warp's half of a product of keys
 
 /// What a warp has: one half of the queries' columns, and columns 64 * warp and on of the output.
 template <class S>
 class Share {
  public:
-  __device__ Share(const Problem& problem, uint32_t memory, int token, int split)
+  __device__ Share(const Problem& problem, uint32_t memory, int token, int split,
+                   unsigned thread)
       : problem_(problem),
         memory_(memory),
         token_(token),
         split_(split),
-        warp_(threadIdx.x / 32),
-        lane_(threadIdx.x % 32),
+        thread_(thread),
+        warp_(static_cast<int>(thread / 32)),
+        lane_(static_cast<int>(thread % 32)),
         team_(warp_ % kTeams),
         half_(warp_ / kTeams) {}
 
@@ -48,7 +51,7 @@ class Share {
     }
   }
 
-  /// Takes in a stage that is there.
+  /// Takes in a stage that is there. After the last one, the block's sums are in shared memory.
   __device__ __forceinline__ void add_stage(int stage) {
     float logits[4];
     multiply_keys(stage, logits);
@@ -58,15 +61,13 @@ class Share {
     }
     warps_meet(kAllMeet, kThreads);
     weigh(logits);
+    if (stage + 1 == S::kStages) publish_sums();
     warps_meet(kAllMeet, kThreads);
     add_values(stage);
   }
 
-  /// Writes this block's averages and log-sum-exps where the blocks that merge look for them. If
-  /// not `real`, writes that they are absent, as they are.
+  /// Writes this block's averages and log-sum-exps where the blocks that merge look for them.
   __device__ __forceinline__ void send(bool real) {
-    publish_sums();
-    warps_meet(kAllMeet, kThreads);
     send_logs(real);
     send_parts(real);
   }
@@ -168,15 +169,15 @@ class Share {
 
   /// Every block that merges gets a copy of this one's log-sum-exps.
   __device__ __forceinline__ void send_logs(bool real) {
-    const int head = threadIdx.x % kHeads;
+    const unsigned head = thread_ % kHeads;
     const float top = load_shared_float(memory_ + S::kTop + head * 4);
     // Minus infinity without a token.
     const uint32_t log = __float_as_uint(top + log2_short(sum_of(head)));
-    const int reader = token_ * S::kSplits + threadIdx.x / kHeads;
+    const unsigned reader = token_ * S::kSplits + thread_ / kHeads;
     uint32_t* const target = problem_.logs + (reader * S::kSplits + split_) * kHeads + head;
 #pragma unroll
     for (int i = 0; i < S::kSplits; i += kThreads / kHeads) {
-      store_global(target + i * S::kSplits * kHeads, real ? log : kAbsent, true);
+      store_global(target + i * S::kSplits * kHeads, log, real);
     }
   }
 
@@ -192,10 +193,10 @@ class Share {
 #pragma unroll
     for (int tile = 0; tile < kTilesPerWarp; ++tile) {
       const float(&o)[4] = o_[tile];
-      const uint32_t upper = pack_bf16(o[0] * norm[0], o[1] * norm[0]);
-      const uint32_t lower = pack_bf16(o[2] * norm[1], o[3] * norm[1]);
       store_global(target + tile * S::kSplits * 32,
-                   make_uint2(real ? upper : kAbsent, real ? lower : kAbsent), true);
+                   make_uint2(pack_bf16(o[0] * norm[0], o[1] * norm[0]),
+                              pack_bf16(o[2] * norm[1], o[3] * norm[1])),
+                   real);
     }
   }
 
@@ -226,12 +227,13 @@ class Share {
   const uint32_t memory_;
   const int token_;
   const int split_;
+  const unsigned thread_;
   const int warp_;
   const int lane_;
   const int team_;
   const int half_;
   uint32_t q_[kSteps][4];
-  float o_[kTilesPerWarp][4];
+  float o_[kTilesPerWarp][4] = {};
   float top_[2];   // of heads lane / 4 and lane / 4 + 8
   float sum_[2];   // of this thread's weights
   float fade_[2];  // what becomes of earlier sums
