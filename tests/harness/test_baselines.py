@@ -50,7 +50,7 @@ PEERS = [
     for definition in CATALOG.definitions()
     for name in peer_names(CATALOG, definition)
 ]
-LIBRARIES = {"fla", "flashinfer"}
+LIBRARIES = {"fla", "flashinfer", "vllm"}
 OPTIONS = MeasureOptions(trials=1, pool=1, calls_per_slot=1, blocks_min=2, blocks_max=2)
 
 
@@ -59,6 +59,7 @@ OPTIONS = MeasureOptions(trials=1, pool=1, calls_per_slot=1, blocks_min=2, block
     [
         ("gdn_decode", ["fla", "flashinfer"]),
         ("gdn_prefill", ["fla", "fla-recurrent", "flashinfer"]),
+        ("dsa_attention", ["fa3"]),
     ],
 )
 def test_the_peers_are_those_that_the_documents_promise(alias: str, names: list[str]) -> None:

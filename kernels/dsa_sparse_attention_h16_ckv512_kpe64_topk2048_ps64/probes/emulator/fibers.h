@@ -1,0 +1,46 @@
+// Threads of a grid as fibers of one thread of the CPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace fibers {
+
+constexpr size_t kSharedBytes = 227 << 10;  // that a block may have on an H200 or a B200
+constexpr unsigned kMostBlocks = 132;       // that run at once, one on each multiprocessor
+
+/// Runs all blocks at once; their warps take turns in random order.
+void run_grid(unsigned blocks, unsigned threads, const std::function<void()>& kernel);
+
+unsigned thread();
+unsigned block();
+unsigned blocks();
+/// Of the running thread's block.
+char* shared_memory();
+[[noreturn]] void fail(const char* what);
+
+void meet_block();
+/// `threads` threads of the block come to meeting `index` (1 to 15).
+void meet_some(int index, unsigned threads);
+/// The same, without waiting for the others.
+void count_some(int index, unsigned threads);
+/// All 32 lanes of the warp come with an argument; `act` gets the 32 of them, once.
+void meet_warp(void* argument, void (*act)(void** arguments));
+
+/// Copies that the running thread has started: done when it says so.
+void start_copy(void* target, const void* source, bool valid);
+void finish_copies();
+
+/// Lets other threads run.
+void give_way();
+/// Something has happened that another thread may have waited for.
+void progress();
+unsigned random_bits();
+
+/// Makes global memory known that copies may read.
+void allow_reads(const void* data, size_t bytes);
+void forget_reads();
+void check_read(const void* source, size_t bytes);
+
+}  // namespace fibers
