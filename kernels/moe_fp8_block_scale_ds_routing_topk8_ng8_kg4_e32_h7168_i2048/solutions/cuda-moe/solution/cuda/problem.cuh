@@ -1,0 +1,69 @@
+// Shapes, arguments, and what the kernels leave to each other in scratch memory.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace moe {
+
+constexpr int kExperts = 256;  // of the layer
+constexpr int kLocal = 32;     // of this device
+constexpr int kTop = 8;
+constexpr int kHidden = 7168;
+constexpr int kInner = 2048;
+constexpr int kBlock = 128;  // channels of a scale
+constexpr int kHiddenBlocks = kHidden / kBlock;
+constexpr int kInnerBlocks = kInner / kBlock;
+
+constexpr int kSlice = 64;  // intermediate channels of a unit of the first projection, and of a scale
+constexpr int kSlices = kInner / kSlice;
+constexpr int kRows = 128;  // rows of weights of a unit: in the first projection half up, half gate
+constexpr int kOutputs = kHidden / kRows;
+
+/// The first projection is cut along its depth into so many parts where there are few tiles, ...
+constexpr int kParts = 4;
+constexpr int kPartTiles = 12;
+/// ... and the second.
+constexpr int kFewTiles = 3;
+constexpr int kSomeTiles = 7;
+
+constexpr float kLargest = 448.0f;  // of e4m3
+
+struct Problem {
+  const float* logits;         // (T, 256)
+  const __nv_bfloat16* bias;   // (256)
+  const uint8_t* tokens_fp8;   // (T, 7168)
+  const float* tokens_scale;   // (56, T)
+  const uint8_t* w13;          // (32, 4096, 7168)
+  const float* w13_scale;      // (32, 32, 56)
+  const uint8_t* w2;           // (32, 7168, 2048)
+  const float* w2_scale;       // (32, 56, 16)
+  __nv_bfloat16* output;       // (T, 7168)
+  int tokens;
+  int offset;
+  float factor;
+};
+
+/// In scratch memory. A row is an assignment of a token to a local expert; rows of an expert are
+/// neighbours, in the order of their tokens.
+struct Scratch {
+  int* head;           // [0] the next unit, [1] parts of the second projection; zero before it
+  int* done;           // (tiles) slices of the first projection that are complete; zero before it
+  int* part_count;     // (kPartTiles, kSlices) the same for parts of a slice; zero before it
+  int* count;          // (32) rows of an expert
+  int* first;          // (32) its first row
+  unsigned* local;     // (T) bit e: the token has local expert e
+  int* row_token;      // (rows)
+  int* place;          // (T, 8) rows of a token, in the order of experts
+  float* weight;       // (T, 8) and their weights
+  uint8_t* inner;      // (rows, 2048) SwiGLU outputs, fp8
+  float* inner_scale;  // (rows, 32)
+  float* partial;      // (kPartTiles, kSlices, kParts, 128 x tile)
+  __nv_bfloat16* result;  // (parts, rows, 7168)
+  int64_t result_stride;  // elements between parts
+  int zeros;              // ints from `head` that are to be zero
+};
+
+}  // namespace moe
