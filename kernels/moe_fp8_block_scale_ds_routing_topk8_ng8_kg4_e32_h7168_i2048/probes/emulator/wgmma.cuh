@@ -20,7 +20,7 @@ void drop_registers() {}
 
 inline uint64_t rows_at(uint32_t address) {
   if (address % 1024 != 0) fibers::fail("misaligned factor");
-  return uint64_t{address} << 8;  // below: sixteenths of a kilobyte, as in a descriptor
+  return uint64_t{address} << 16;  // below: units of 16 bytes, as in a descriptor
 }
 
 struct GroupProduct {
@@ -47,7 +47,7 @@ inline void row_of(uint64_t factor, int row, float (&x)[32]) {
     for (int i = 0; i < 256; ++i) all[i] = value_fp8(static_cast<uint8_t>(i));
     return all;
   }();
-  const auto base = static_cast<uint32_t>(factor >> 8) + static_cast<uint32_t>(factor & 255) * 16;
+  const auto base = static_cast<uint32_t>(factor >> 16) + static_cast<uint32_t>(factor & 0xffff) * 16;
   for (int piece = 0; piece < 2; ++piece) {
     uint32_t address = base + row * 128 + piece * 16;
     address ^= address >> 3 & 0x70;  // counted from a multiple of 1024, as `origin` is

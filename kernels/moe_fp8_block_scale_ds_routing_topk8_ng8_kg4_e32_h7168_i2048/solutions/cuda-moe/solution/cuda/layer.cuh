@@ -19,13 +19,15 @@ struct TileChoice {
   int tokens;
   int tile;
 };
-constexpr TileChoice kTileChoices[] = {{16, 16}, {160, 32}, {1600, 64}, {INT32_MAX, 128}};
+/// The last of them stands for tiles of 128 rows with units of two pieces.
+constexpr int kWide = 256;
+constexpr TileChoice kTileChoices[] = {{16, 16}, {160, 32}, {1600, 64}, {INT32_MAX, kWide}};
 
 inline int tile_for(int tokens) {
   for (const TileChoice& choice : kTileChoices) {
     if (tokens <= choice.tokens) return choice.tile;
   }
-  return 128;
+  return kWide;
 }
 
 /// Lays scratch memory out from `base` on; returns its size, also where `base` is null.
@@ -36,12 +38,12 @@ inline size_t lay_out(Scratch& scratch, char* base, int tokens, int tile) {
     used += (static_cast<size_t>(count) * sizeof(*pointer) + 255) / 256 * 256;
   };
   const int64_t rows = int64_t{kTop} * tokens;
-  const int64_t tiles = kLocal + rows / (tile > 0 ? tile : kPlainTile);
+  const int64_t tiles = kLocal + rows / (tile > 128 ? 128 : tile > 0 ? tile : kPlainTile);
   const int64_t split_rows = int64_t{kSomeTiles} * tile;
   const bool may_split = tile > 0 && tile <= 32;
   take(scratch.head, 64);
   take(scratch.done, tiles);
-  take(scratch.part_count, kPartTiles * kSlices);
+  take(scratch.part_count, kPartTiles * slices_for(1));
   scratch.zeros = static_cast<int>(used / sizeof(int));
   take(scratch.count, kLocal);
   take(scratch.first, kLocal);
@@ -50,9 +52,9 @@ inline size_t lay_out(Scratch& scratch, char* base, int tokens, int tile) {
   take(scratch.place, rows);
   take(scratch.weight, rows);
   take(scratch.inner, rows * kInner);
-  take(scratch.inner_scale, rows * kSlices);
+  take(scratch.inner_scale, rows * slices_for(1));
   take(scratch.partial,
-       may_split ? int64_t{kPartTiles} * kSlices * kParts * kRows * tile : int64_t{0});
+       may_split ? int64_t{kPartTiles} * slices_for(1) * kParts * kPieceRows * tile : int64_t{0});
   scratch.result_stride = std::min(rows, split_rows) * kHidden;
   take(scratch.result,
        std::max(rows * kHidden, may_split ? 4 * scratch.result_stride : int64_t{0}));
@@ -72,10 +74,11 @@ inline cudaError_t launch_any_stream(const Problem& problem, const Scratch& scra
   if (status == cudaSuccess) status = map_second(params.second, problem.w2);
   if (status != cudaSuccess) return status;
   switch (tile) {
-    case 16: return launch_stream<Stream<16, 11>>(params, processors, stream);
-    case 32: return launch_stream<Stream<32, 10>>(params, processors, stream);
-    case 64: return launch_stream<Stream<64, 8>>(params, processors, stream);
-    default: return launch_stream<Stream<128, 6>>(params, processors, stream);
+    case 16: return launch_stream<Stream<16, 11, 1>>(params, processors, stream);
+    case 32: return launch_stream<Stream<32, 10, 1>>(params, processors, stream);
+    case 64: return launch_stream<Stream<64, 8, 1>>(params, processors, stream);
+    case 128: return launch_stream<Stream<128, 6, 1>>(params, processors, stream);
+    default: return launch_stream<Stream<128, 4, 2>>(params, processors, stream);
   }
 }
 

@@ -7,6 +7,8 @@
 namespace moe {
 
 constexpr int kPlainTile = 8;
+constexpr int kPlainSlices = slices_for(1);
+constexpr int kPlainOutputs = outputs_for(1);
 constexpr int kPlainWarps = 8;
 constexpr int kPlainThreads = 32 * kPlainWarps;
 
@@ -34,9 +36,9 @@ __global__ void __launch_bounds__(kPlainThreads) plain_first(Problem problem, Sc
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const Schedule schedule = Schedule::read<kPlainTile>(scratch, false);
-  for (int index = blockIdx.x; index < schedule.all_tiles * kSlices; index += gridDim.x) {
-    const Unit unit = schedule.unit<kPlainTile>(index);
-    const int channel = unit.place * kSlice + warp * 8 + lane / 4;
+  for (int index = blockIdx.x; index < schedule.all_tiles * kPlainSlices; index += gridDim.x) {
+    const Unit unit = schedule.unit<kPlainTile, 1>(index);
+    const int channel = unit.place * kPieceChannels + warp * 8 + lane / 4;
     const uint8_t* const up =
         problem.w13 + (static_cast<int64_t>(unit.expert) * 2 * kInner + channel) * kHidden;
     const uint8_t* const gate = up + static_cast<int64_t>(kInner) * kHidden;
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(kPlainThreads) plain_first(Problem problem, Sc
         scratch.inner[target * kInner + channel] =
             static_cast<uint8_t>(pack_fp8(value[i] * (kLargest / most), 0.0f));
         if (warp == 0 && lane < 4) {
-          scratch.inner_scale[target * kSlices + unit.place] = most * (1.0f / kLargest);
+          scratch.inner_scale[target * kPlainSlices + unit.place] = most * (1.0f / kLargest);
         }
       }
     }
@@ -96,26 +98,26 @@ __global__ void __launch_bounds__(kPlainThreads) plain_second(Problem problem, S
   const int lane = threadIdx.x % 32;
   if (blockIdx.x == 0 && threadIdx.x == 0) scratch.head[1] = 1;
   const Schedule schedule = Schedule::read<kPlainTile>(scratch, false);
-  for (int index = blockIdx.x; index < schedule.all_tiles * kOutputs; index += gridDim.x) {
-    const Unit unit = schedule.unit<kPlainTile>(schedule.all_tiles * kSlices + index);
-    const int channel = unit.place * kRows + warp * 16 + lane / 4;
+  for (int index = blockIdx.x; index < schedule.all_tiles * kPlainOutputs; index += gridDim.x) {
+    const Unit unit = schedule.unit<kPlainTile, 1>(schedule.all_tiles * kPlainSlices + index);
+    const int channel = unit.place * kPieceRows + warp * 16 + lane / 4;
     const uint8_t* const weights =
         problem.w2 + (static_cast<int64_t>(unit.expert) * kHidden + channel) * kInner;
     const uint8_t* const token =
         scratch.inner + static_cast<int64_t>(unit.row + min(lane / 4, unit.rows - 1)) * kInner;
     const int left = lane % 4 * 2;
     const float* const scale_left =
-        scratch.inner_scale + static_cast<int64_t>(unit.row + min(left, unit.rows - 1)) * kSlices;
+        scratch.inner_scale + static_cast<int64_t>(unit.row + min(left, unit.rows - 1)) * kPlainSlices;
     const float* const scale_right =
         scratch.inner_scale +
-        static_cast<int64_t>(unit.row + min(left + 1, unit.rows - 1)) * kSlices;
+        static_cast<int64_t>(unit.row + min(left + 1, unit.rows - 1)) * kPlainSlices;
     const float* const weight_scale =
         problem.w2_scale + (unit.expert * kHiddenBlocks + unit.place) * kInnerBlocks;
     float sum[4] = {};
-    for (int slice = 0; slice < kSlices; ++slice) {
+    for (int slice = 0; slice < kPlainSlices; ++slice) {
       float c[4] = {};
-      multiply_block(c, weights, weights + 8 * kInner, token, slice * kSlice,
-                     slice * kSlice + kSlice);
+      multiply_block(c, weights, weights + 8 * kInner, token, slice * kPieceChannels,
+                     slice * kPieceChannels + kPieceChannels);
       const float x = scale_left[slice] * weight_scale[slice / 2];
       const float y = scale_right[slice] * weight_scale[slice / 2];
       sum[0] += c[0] * x;

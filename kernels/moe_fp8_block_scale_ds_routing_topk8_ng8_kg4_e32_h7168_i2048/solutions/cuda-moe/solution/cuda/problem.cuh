@@ -17,10 +17,10 @@ constexpr int kBlock = 128;  // channels of a scale
 constexpr int kHiddenBlocks = kHidden / kBlock;
 constexpr int kInnerBlocks = kInner / kBlock;
 
-constexpr int kSlice = 64;  // intermediate channels of a unit of the first projection, and of a scale
-constexpr int kSlices = kInner / kSlice;
-constexpr int kRows = 128;  // rows of weights of a unit: in the first projection half up, half gate
-constexpr int kOutputs = kHidden / kRows;
+/// Rows of weights that come in one copy: 64 channels of the up projection and of the gate, or 128
+/// outputs of the second. A unit of work has one or two of these pieces.
+constexpr int kPieceRows = 128;
+constexpr int kPieceChannels = 64;
 
 /// The first projection is cut along its depth into so many parts where there are few tiles, ...
 constexpr int kParts = 4;
@@ -51,7 +51,7 @@ struct Problem {
 struct Scratch {
   int* head;           // [0] the next unit, [1] parts of the second projection; zero before it
   int* done;           // (tiles) slices of the first projection that are complete; zero before it
-  int* part_count;     // (kPartTiles, kSlices) the same for parts of a slice; zero before it
+  int* part_count;     // (kPartTiles, slices) the same for parts of a slice; zero before it
   int* count;          // (32) rows of an expert
   int* first;          // (32) its first row
   unsigned* local;     // (T) bit e: the token has local expert e
@@ -59,8 +59,8 @@ struct Scratch {
   int* place;          // (T, 8) rows of a token, in the order of experts
   float* weight;       // (T, 8) and their weights
   uint8_t* inner;      // (rows, 2048) SwiGLU outputs, fp8
-  float* inner_scale;  // (rows, 32)
-  float* partial;      // (kPartTiles, kSlices, kParts, 128 x tile)
+  float* inner_scale;  // (rows, slices): of 64 channels with units of one piece, of 128 with two
+  float* partial;      // (kPartTiles, slices, kParts, 128 x tile)
   __nv_bfloat16* result;  // (parts, rows, 7168)
   int64_t result_stride;  // elements between parts
   int zeros;              // ints from `head` that are to be zero

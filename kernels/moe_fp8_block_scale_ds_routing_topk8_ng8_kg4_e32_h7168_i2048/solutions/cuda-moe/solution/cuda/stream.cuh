@@ -1,8 +1,8 @@
 // Both projections in one kernel: weights stream through shared memory, whichever projection they
 // are of.
 //
-// Weights are the first factor of products (64 rows a warpgroup), rows of tokens the second: few
-// rows then cost little. One warp fetches weights, three fetch rows (which lie anywhere) and
+// Weights are the first factor of products (64 rows of each piece a warpgroup), rows of tokens the
+// second: few rows then cost little. One warp fetches weights, three fetch rows (which lie anywhere) and
 // scales, two warpgroups multiply. Weights of the second projection are fetched while the first is
 // still under way; only its rows wait.
 #pragma once
@@ -19,7 +19,7 @@ constexpr int kStreamThreads = kWorkers + 32 + kLoaders;
 constexpr int kQueue = 4;  // units that are known ahead
 constexpr int kWorkerWarps = kWorkers / 32;
 constexpr int kLoaderWarps = kLoaders / 32;
-constexpr int kWeightBytes = kRows * kBlock;
+constexpr int kPieceBytes = kPieceRows * kBlock;
 
 struct StreamParams {
   TensorMap first;
@@ -28,21 +28,26 @@ struct StreamParams {
   Scratch scratch;
 };
 
-/// Shared memory of a block with tiles of kTile rows.
-template <int kTile>
+template <int kTile, int kPieces>
 struct Stage {
-  alignas(1024) unsigned char weights[kWeightBytes];
+  alignas(1024) unsigned char weights[kPieces * kPieceBytes];
   unsigned char rows[kTile * kBlock];
 };
 
-template <int kTile_, int kStages_>
+/// Shared memory of a block with tiles of kTile rows and units of kPieces pieces.
+template <int kTile_, int kStages_, int kPieces_>
 struct Stream {
   static constexpr int kTile = kTile_;
   static constexpr int kStages = kStages_;
+  static constexpr int kPieces = kPieces_;
+  static constexpr int kWorkRegisters = kPieces == 1 ? 216 : 232;
+  static constexpr int kFetchRegisters = kPieces == 1 ? 72 : 40;
   static constexpr bool kMaySplit = kTile <= 32;
+  static constexpr int kSlices = slices_for(kPieces);
+  static constexpr int kScales = 2 / kPieces;  // of a row and 128 channels in the second projection
 
-  Stage<kTile> stages[kStages];
-  alignas(16) float scales[kStages][2 * kTile];  // of rows; in the second projection per 64 channels
+  Stage<kTile, kPieces> stages[kStages];
+  alignas(16) float scales[kStages][kScales * kTile];
   float weight_scales[kStages][2];
   float largest[2][kWorkerWarps][kTile];
   Unit units[kQueue];
@@ -50,6 +55,7 @@ struct Stream {
   uint64_t empty[kStages];
   uint64_t unit_full[kQueue];
   uint64_t unit_empty[kQueue];
+  int source_row[kTile];
   int arrivals;
 };
 
@@ -84,7 +90,7 @@ __device__ void fetch_weights(const StreamParams& params, S& shared) {
   Turn<kQueue> queue;
   int index = leader ? atomicAdd(params.scratch.head, 1) : 0;
   while (true) {
-    const Unit unit = schedule.unit<S::kTile>(__shfl_sync(kAllLanes, index, 0));
+    const Unit unit = schedule.unit<S::kTile, S::kPieces>(__shfl_sync(kAllLanes, index, 0));
     if (leader) {
       if (unit.phase != 2) index = atomicAdd(params.scratch.head, 1);
       barrier_wait(shared_address(&shared.unit_empty[queue.at]), queue.phase ^ 1);
@@ -97,14 +103,18 @@ __device__ void fetch_weights(const StreamParams& params, S& shared) {
       for (int block = unit.begin; block < unit.end; ++block) {
         const uint32_t full = shared_address(&shared.full[turn.at]);
         barrier_wait(shared_address(&shared.empty[turn.at]), turn.phase ^ 1);
-        barrier_expect(full, kWeightBytes);
+        barrier_expect(full, S::kPieces * kPieceBytes);
         const uint32_t target = shared_address(shared.stages[turn.at].weights);
-        if (unit.phase == 0) {
-          copy_box(target, params.first, block * kBlock, 0, 0, unit.place * (kSlice / 8),
-                   unit.expert, full);
-        } else {
-          copy_box(target, params.second, block * kBlock,
-                   unit.expert * kHidden + unit.place * kRows, full);
+#pragma unroll
+        for (int piece = 0; piece < S::kPieces; ++piece) {
+          const int place = unit.place * S::kPieces + piece;
+          if (unit.phase == 0) {
+            copy_box(target + piece * kPieceBytes, params.first, block * kBlock, 0, 0,
+                     place * (kPieceChannels / 8), unit.expert, full);
+          } else {
+            copy_box(target + piece * kPieceBytes, params.second, block * kBlock,
+                     unit.expert * kHidden + place * kPieceRows, full);
+          }
         }
         turn.next();
       }
@@ -140,53 +150,42 @@ __device__ void fetch_rows(const StreamParams& params, S& shared) {
     if (unit.phase == 2) break;
     const int columns = columns_for(unit.rows);
     const bool second = unit.phase == 1;
-    int64_t source[kEach];
-    const uint8_t* const rows = second ? scratch.inner : problem.tokens_fp8;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int r = loader / 8 + i * (kLoaders / 8);
-      source[i] = -1;
-      if (r < unit.rows) {
-        source[i] = second ? static_cast<int64_t>(unit.row + r) * kInner
-                           : static_cast<int64_t>(__ldcg(scratch.row_token + unit.row + r)) * kHidden;
-        source[i] += piece * 16;
-      }
+    warps_meet(2, kLoaders);  // nobody needs the rows of the unit before
+    for (int r = loader; r < unit.rows; r += kLoaders) {
+      shared.source_row[r] = second ? unit.row + r : __ldcg(scratch.row_token + unit.row + r);
     }
-    int scale_of[kScalesEach];
-#pragma unroll
-    for (int i = 0; i < kScalesEach; ++i) {
-      const int r = loader + i * kLoaders;
-      scale_of[i] = 0;
-      if (r < unit.rows) {
-        scale_of[i] = second ? unit.row + r : __ldcg(scratch.row_token + unit.row + r);
-      }
-    }
+    warps_meet(2, kLoaders);
     const float* weight_scale;
     if (second) {
-      weight_scale = problem.w2_scale + (unit.expert * kHiddenBlocks + unit.place) * kInnerBlocks;
+      const int output = unit.place * S::kPieces + (S::kPieces == 2 ? loader % 2 : 0);
+      weight_scale = problem.w2_scale + (unit.expert * kHiddenBlocks + output) * kInnerBlocks;
     } else {
-      weight_scale = problem.w13_scale + (unit.expert * 2 * kInnerBlocks + unit.place / 2 +
-                                          loader % 2 * kInnerBlocks) *
-                                             kHiddenBlocks;
+      const int channel = unit.place * S::kPieces * kPieceChannels / kBlock;
+      weight_scale =
+          problem.w13_scale +
+          (unit.expert * 2 * kInnerBlocks + channel + loader % 2 * kInnerBlocks) * kHiddenBlocks;
     }
     if (second) {
       if (threadIdx.x % 32 == 0) {
-        while (load_acquire(scratch.done + unit.tile) < kSlices) {
+        while (load_acquire(scratch.done + unit.tile) < S::kSlices) {
         }
       }
       __syncwarp();
     }
+    const uint8_t* const rows = (second ? scratch.inner : problem.tokens_fp8) + piece * 16;
+    const int width = second ? kInner : kHidden;
     for (int block = unit.begin; block < unit.end; ++block) {
       barrier_wait(shared_address(&shared.empty[turn.at]), turn.phase ^ 1);
       const uint32_t target = shared_address(shared.stages[turn.at].rows);
       const uint32_t scales = shared_address(shared.scales[turn.at]);
-#pragma unroll
+#pragma unroll 4
       for (int i = 0; i < kEach; ++i) {
         const int r = loader / 8 + i * (kLoaders / 8);
         if (r < columns) {
-          const bool valid = source[i] >= 0;
+          const bool valid = r < unit.rows;
+          const int64_t row = valid ? shared.source_row[r] : 0;
           copy_async(target + r * kBlock + (piece ^ r % 8) * 16,
-                     rows + (valid ? source[i] + block * kBlock : 0), valid);
+                     rows + row * width + block * kBlock, valid);
         }
       }
 #pragma unroll
@@ -194,16 +193,18 @@ __device__ void fetch_rows(const StreamParams& params, S& shared) {
         const int r = loader + i * kLoaders;
         if (r < columns) {
           const bool valid = r < unit.rows;
+          const int64_t row = valid ? shared.source_row[r] : 0;
           if (second) {
             const float* const from =
-                scratch.inner_scale + static_cast<int64_t>(scale_of[i]) * kSlices + 2 * block;
-            copy_async_word(scales + r * 4, from, valid);
-            copy_async_word(scales + (S::kTile + r) * 4, from + 1, valid);
+                scratch.inner_scale + row * S::kSlices + S::kScales * block;
+#pragma unroll
+            for (int k = 0; k < S::kScales; ++k) {
+              copy_async_word(scales + (k * S::kTile + r) * 4, from + k, valid);
+            }
           } else {
-            copy_async_word(scales + r * 4,
-                            problem.tokens_scale +
-                                static_cast<int64_t>(block) * problem.tokens + scale_of[i],
-                            valid);
+            copy_async_word(
+                scales + r * 4,
+                problem.tokens_scale + static_cast<int64_t>(block) * problem.tokens + row, valid);
           }
         }
       }
@@ -217,48 +218,59 @@ __device__ void fetch_rows(const StreamParams& params, S& shared) {
   }
 }
 
-/// The blocks of the depth of a unit, summed with their scales. In the first projection c[4 j + i]
-/// is of the up projection for i < 2 and of the gate otherwise.
+/// Sums of the pieces of a unit for a thread.
+template <int kColumns, class S>
+using Sums = float[S::kPieces][kColumns / 2];
+
+/// The blocks of the depth of a unit, summed with their scales. In the first projection
+/// sum[..][4 j + i] is of the up projection for i < 2 and of the gate otherwise.
 template <int kColumns, bool kSecond, class S>
 __device__ __forceinline__ void accumulate(S& shared, Turn<S::kStages>& turn, int blocks,
-                                           float (&sum)[kColumns / 2]) {
+                                           Sums<kColumns, S>& sum) {
+  constexpr int kRounds = kSecond ? S::kScales : 1;
+  constexpr int kSteps = 4 / kRounds;
   const int group = threadIdx.x / 128;
   const int lane = threadIdx.x % 32;
   float c[kColumns / 2];
 #pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) c[i] = sum[i] = 0.0f;
+  for (int i = 0; i < kColumns / 2; ++i) {
+    c[i] = 0.0f;
+#pragma unroll
+    for (int piece = 0; piece < S::kPieces; ++piece) sum[piece][i] = 0.0f;
+  }
   for (int block = 0; block < blocks; ++block) {
-    const uint32_t weights =
-        shared_address(shared.stages[turn.at].weights) + group * (kWeightBytes / 2);
-    const uint64_t a = rows_at(weights);
+    // A warpgroup has neighbouring pieces of 64 rows.
+    const uint64_t a = rows_at(shared_address(shared.stages[turn.at].weights) +
+                               group * (S::kPieces * kPieceBytes / 2));
     const uint64_t b = rows_at(shared_address(shared.stages[turn.at].rows));
     const uint32_t scales = shared_address(shared.scales[turn.at]) + lane % 4 * 8;
-    const uint32_t weight_scale = shared_address(shared.weight_scales[turn.at]);
+    const uint32_t weight_scales = shared_address(shared.weight_scales[turn.at]);
     barrier_wait(shared_address(&shared.full[turn.at]), turn.phase);
     order_before_async();
-    constexpr int kRounds = kSecond ? 2 : 1;
+    const float up = load_shared_float(weight_scales + (kSecond ? group * 4 : 0));
+    const float gate = kSecond ? up : load_shared_float(weight_scales + 4);
 #pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      constexpr int kSteps = 4 / kRounds;
-      results_ready(c);
-      products_begin();
+    for (int piece = 0; piece < S::kPieces; ++piece) {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        const int moved = (round * kSteps + step) * 2;  // 32 bytes
-        multiply(c, a + moved, b + moved, step > 0);
-      }
-      products_commit();
-      const float up = load_shared_float(weight_scale);
-      const float gate = kSecond ? up : load_shared_float(weight_scale + 4);
-      products_wait<0>();
-      results_ready(c);
+      for (int round = 0; round < kRounds; ++round) {
+        results_ready(c);
+        products_begin();
 #pragma unroll
-      for (int j = 0; j < kColumns / 8; ++j) {
-        const float2 x = load_shared_pair(scales + (round * S::kTile + 8 * j) * 4);
-        sum[4 * j] += c[4 * j] * (x.x * up);
-        sum[4 * j + 1] += c[4 * j + 1] * (x.y * up);
-        sum[4 * j + 2] += c[4 * j + 2] * (x.x * gate);
-        sum[4 * j + 3] += c[4 * j + 3] * (x.y * gate);
+        for (int step = 0; step < kSteps; ++step) {
+          const int moved = (round * kSteps + step) * 2;  // 32 bytes
+          multiply(c, a + piece * (kPieceBytes / 2 / 16) + moved, b + moved, step > 0);
+        }
+        products_commit();
+        products_wait<0>();
+        results_ready(c);
+#pragma unroll
+        for (int j = 0; j < kColumns / 8; ++j) {
+          const float2 x = load_shared_pair(scales + (round * S::kTile + 8 * j) * 4);
+          sum[piece][4 * j] += c[4 * j] * (x.x * up);
+          sum[piece][4 * j + 1] += c[4 * j + 1] * (x.y * up);
+          sum[piece][4 * j + 2] += c[4 * j + 2] * (x.x * gate);
+          sum[piece][4 * j + 3] += c[4 * j + 3] * (x.y * gate);
+        }
       }
     }
     __syncwarp();
@@ -271,8 +283,8 @@ __device__ __forceinline__ void accumulate(S& shared, Turn<S::kStages>& turn, in
 template <int kColumns, class S>
 __device__ bool gather_parts(const Scratch& scratch, S& shared, const Unit& unit,
                              float (&sum)[kColumns / 2]) {
-  constexpr int kEach = kRows * S::kTile;
-  const int slice = unit.tile * kSlices + unit.place;
+  constexpr int kEach = kPieceRows * S::kTile;
+  const int slice = unit.tile * S::kSlices + unit.place;
   float* const all = scratch.partial + static_cast<int64_t>(slice) * unit.parts * kEach;
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) {
@@ -297,21 +309,24 @@ __device__ bool gather_parts(const Scratch& scratch, S& shared, const Unit& unit
   return true;
 }
 
-/// SwiGLU and its quantisation, with a scale for the 64 channels of each row.
+/// SwiGLU and its quantisation, with a scale for the channels of the unit of each row.
 template <int kColumns, class S>
 __device__ void store_inner(const Scratch& scratch, S& shared, const Unit& unit, int parity,
-                            const float (&sum)[kColumns / 2]) {
+                            Sums<kColumns, S>& sum) {
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  float value[kColumns / 4];
 #pragma unroll
   for (int j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float gate = sum[4 * j + 2 + i];
-      const float x = sum[4 * j + i] * (gate / (1.0f + __expf(-gate)));
-      value[2 * j + i] = x;
-      float most = fabsf(x);
+      float most = 0.0f;
+#pragma unroll
+      for (int piece = 0; piece < S::kPieces; ++piece) {
+        const float gate = sum[piece][4 * j + 2 + i];
+        float& x = sum[piece][4 * j + i];
+        x *= gate / (1.0f + __expf(-gate));
+        most = fmaxf(most, fabsf(x));
+      }
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 4));
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 8));
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 16));
@@ -322,27 +337,29 @@ __device__ void store_inner(const Scratch& scratch, S& shared, const Unit& unit,
 #pragma unroll
   for (int j = 0; j < kColumns / 8; ++j) {
     const int column = 8 * j + lane % 4 * 2;
-    float2 most = {0.0f, 0.0f};
+    float2 most = {1e-30f, 1e-30f};
 #pragma unroll
     for (int w = 0; w < kWorkerWarps; ++w) {
       const float2 x = *reinterpret_cast<const float2*>(&shared.largest[parity][w][column]);
       most.x = fmaxf(most.x, x.x);
       most.y = fmaxf(most.y, x.y);
     }
-    most.x = fmaxf(most.x, 1e-30f);
-    most.y = fmaxf(most.y, 1e-30f);
-    const uint32_t q =
-        pack_fp8(value[2 * j] * (kLargest / most.x), value[2 * j + 1] * (kLargest / most.y));
+    const float left = kLargest / most.x;
+    const float right = kLargest / most.y;
     const int64_t row = unit.row + column;
-    const int channel = unit.place * kSlice + warp * 8 + lane / 4;
-    if (column < unit.rows) scratch.inner[row * kInner + channel] = static_cast<uint8_t>(q);
-    if (column + 1 < unit.rows) {
-      scratch.inner[(row + 1) * kInner + channel] = static_cast<uint8_t>(q >> 8);
+#pragma unroll
+    for (int piece = 0; piece < S::kPieces; ++piece) {
+      const uint32_t q = pack_fp8(sum[piece][4 * j] * left, sum[piece][4 * j + 1] * right);
+      const int eight = (warp / 4 * S::kPieces + piece) * 4 + warp % 4;  // of channels
+      const int channel = unit.place * (S::kPieces * kPieceChannels) + eight * 8 + lane / 4;
+      uint8_t* const target = scratch.inner + row * kInner + channel;
+      if (column < unit.rows) target[0] = static_cast<uint8_t>(q);
+      if (column + 1 < unit.rows) target[kInner] = static_cast<uint8_t>(q >> 8);
     }
     if (warp == 0 && lane < 4) {
-      float* const scale = scratch.inner_scale + row * kSlices + unit.place;
+      float* const scale = scratch.inner_scale + row * S::kSlices + unit.place;
       if (column < unit.rows) scale[0] = most.x * (1.0f / kLargest);
-      if (column + 1 < unit.rows) scale[kSlices] = most.y * (1.0f / kLargest);
+      if (column + 1 < unit.rows) scale[S::kSlices] = most.y * (1.0f / kLargest);
     }
   }
   warps_meet(1, kWorkers);
@@ -353,24 +370,28 @@ __device__ void store_inner(const Scratch& scratch, S& shared, const Unit& unit,
 }
 
 /// The second projection of a row before its weight.
-template <int kColumns>
+template <int kColumns, class S>
 __device__ void store_result(const Scratch& scratch, const Unit& unit,
-                             const float (&sum)[kColumns / 2]) {
+                             const Sums<kColumns, S>& sum) {
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int j = 0; j < kColumns / 8; ++j) {
-    // Now a lane has two neighbouring outputs of row 8 j + lane / 4.
-    const uint32_t low = transpose(pack_bf16(sum[4 * j], sum[4 * j + 1]));
-    const uint32_t high = transpose(pack_bf16(sum[4 * j + 2], sum[4 * j + 3]));
-    const int r = 8 * j + lane / 4;
-    if (r < unit.rows) {
-      __nv_bfloat16* const target =
-          scratch.result + unit.part * scratch.result_stride +
-          static_cast<int64_t>(unit.row + r) * kHidden + unit.place * kRows + warp * 16 +
-          lane % 4 * 2;
-      *reinterpret_cast<uint32_t*>(target) = low;
-      *reinterpret_cast<uint32_t*>(target + 8) = high;
+  for (int piece = 0; piece < S::kPieces; ++piece) {
+    const int sixteen = (warp / 4 * S::kPieces + piece) * 4 + warp % 4;  // of outputs
+    __nv_bfloat16* const first =
+        scratch.result + unit.part * scratch.result_stride +
+        static_cast<int64_t>(unit.row) * kHidden + unit.place * (S::kPieces * kPieceRows) +
+        sixteen * 16 + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+      // Now a lane has two neighbouring outputs of row 8 j + lane / 4.
+      const uint32_t low = transpose(pack_bf16(sum[piece][4 * j], sum[piece][4 * j + 1]));
+      const uint32_t high = transpose(pack_bf16(sum[piece][4 * j + 2], sum[piece][4 * j + 3]));
+      const int r = 8 * j + lane / 4;
+      if (r < unit.rows) {
+        *reinterpret_cast<uint32_t*>(first + r * kHidden) = low;
+        *reinterpret_cast<uint32_t*>(first + r * kHidden + 8) = high;
+      }
     }
   }
 }
@@ -378,18 +399,18 @@ __device__ void store_result(const Scratch& scratch, const Unit& unit,
 template <int kColumns, class S>
 __device__ void work_on(const Scratch& scratch, S& shared, const Unit& unit,
                         Turn<S::kStages>& turn, int& parity) {
-  float sum[kColumns / 2];
+  Sums<kColumns, S> sum;
   const int blocks = unit.end - unit.begin;
   if (unit.phase == 0) {
     accumulate<kColumns, false>(shared, turn, blocks, sum);
     if constexpr (S::kMaySplit) {
-      if (unit.parts > 1 && !gather_parts<kColumns>(scratch, shared, unit, sum)) return;
+      if (unit.parts > 1 && !gather_parts<kColumns>(scratch, shared, unit, sum[0])) return;
     }
     store_inner<kColumns>(scratch, shared, unit, parity, sum);
     parity ^= 1;
   } else {
     accumulate<kColumns, true>(shared, turn, blocks, sum);
-    store_result<kColumns>(scratch, unit, sum);
+    store_result<kColumns, S>(scratch, unit, sum);
   }
 }
 
@@ -447,14 +468,14 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
   __syncthreads();
   wait_for_previous_kernel();
   if (threadIdx.x >= kWorkers) {
-    drop_registers<72>();
+    drop_registers<S::kFetchRegisters>();
     if (threadIdx.x < kWorkers + 32) {
       fetch_weights(params, shared);
     } else {
       fetch_rows(params, shared);
     }
   } else {
-    take_registers<216>();
+    take_registers<S::kWorkRegisters>();
     work(params, shared);
   }
 #endif

@@ -1,8 +1,8 @@
 // Units of work of the two projections, in the order in which blocks take them.
 //
-// A tile is up to kTile rows of one expert. A unit of the first projection is 64 intermediate
-// channels of a tile, or one of several parts of their depth; a unit of the second 128 outputs of a
-// tile, or a part. All units of the first come before those of the second, so that what a unit
+// A tile is up to kTile rows of one expert. A unit of the first projection is a slice of a tile, 64
+// intermediate channels for each piece of weights, or one of several parts of its depth; a unit of
+// the second is 128 outputs for each piece, or a part. All units of the first come before those of the second, so that what a unit
 // waits for was taken by a block that runs.
 #pragma once
 
@@ -11,13 +11,16 @@
 
 namespace moe {
 
+constexpr int slices_for(int pieces) { return kInner / (pieces * kPieceChannels); }
+constexpr int outputs_for(int pieces) { return kHidden / (pieces * kPieceRows); }
+
 struct alignas(16) Unit {
   int phase;      // 0 first projection, 1 second, 2 there is none
   int expert;
   int row;        // first row
   int rows;       // up to kTile
   int tile;
-  int place;      // slice of 64 channels, or of 128 outputs
+  int place;      // which channels or outputs
   int begin;      // blocks of 128 of the depth
   int end;
   int part;
@@ -58,8 +61,10 @@ struct Schedule {
   }
 
   /// Unit `index`; all lanes get it.
-  template <int kTile>
+  template <int kTile, int kPieces>
   __device__ Unit unit(int index) const {
+    constexpr int kSlices = slices_for(kPieces);
+    constexpr int kOutputs = outputs_for(kPieces);
     Unit u;
     const int firsts = all_tiles * kSlices * first_parts;
     const int seconds = all_tiles * kOutputs * second_parts;
