@@ -111,13 +111,13 @@ inline void mma_fp8(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
   });
 }
 
-inline void copy_async(uint32_t target, const void* source, bool valid) {
-  if (valid) fibers::check_read(source, 16);
-  fibers::start_copy(at(target, 16), source, valid, 16);
+inline void copy_async(uint32_t target, const void* source) {
+  fibers::check_read(source, 16);
+  fibers::start_copy(at(target, 16), source, true, 16);
 }
-inline void copy_async_word(uint32_t target, const void* source, bool valid) {
-  if (valid) fibers::check_read(source, 4);
-  fibers::start_copy(at(target, 4), source, valid, 4);
+inline void copy_async_word(uint32_t target, const void* source) {
+  fibers::check_read(source, 4);
+  fibers::start_copy(at(target, 4), source, true, 4);
 }
 
 /// What the kernels see as 8 bytes of an mbarrier; shared memory starts as no barrier at all.

@@ -11,9 +11,6 @@
 
 namespace moe {
 
-/// Up to so many tokens are routed by one block; more are by many, and packed by a second kernel.
-constexpr int kRouteFew = 128;
-
 /// Tiles of `stream` by tokens: an expert seldom has more rows of so many.
 struct TileChoice {
   int tokens;
@@ -97,9 +94,7 @@ inline cudaError_t launch_layer(const Problem& problem, const Scratch& scratch, 
   const int64_t tokens = problem.tokens;
   cudaError_t status;
   if (tokens <= kRouteFew) {
-    status = launch_grid<route_few>(
-        {1, kPackThreads, static_cast<size_t>(tokens) * sizeof(unsigned)}, stream, problem,
-        scratch);
+    status = launch_grid<route_few>({1, kPackThreads, 0}, stream, problem, scratch);
   } else {
     constexpr int kWarps = kRouteThreads / 32;
     status = launch_grid<route_many>({(tokens + kWarps - 1) / kWarps, kRouteThreads, 0}, stream,

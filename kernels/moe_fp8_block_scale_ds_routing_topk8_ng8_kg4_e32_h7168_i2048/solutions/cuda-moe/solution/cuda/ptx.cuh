@@ -55,18 +55,14 @@ __device__ __forceinline__ void mma_fp8(float (&c)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// Copies 16 bytes to shared memory, or zeros where `valid` is false (nothing is read then).
-__device__ __forceinline__ void copy_async(uint32_t target, const void* source, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
-               "r"(valid ? 16 : 0)
-               : "memory");
+/// Copies 16 bytes to shared memory.
+__device__ __forceinline__ void copy_async(uint32_t target, const void* source) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source) : "memory");
 }
 
 /// The same for 4 bytes.
-__device__ __forceinline__ void copy_async_word(uint32_t target, const void* source, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source),
-               "r"(valid ? 4 : 0)
-               : "memory");
+__device__ __forceinline__ void copy_async_word(uint32_t target, const void* source) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");
 }
 
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t count) {

@@ -6,6 +6,8 @@
 
 namespace moe {
 
+/// Up to so many tokens are routed by one block; more are by many, and packed by a second kernel.
+constexpr int kRouteFew = 128;
 constexpr int kRouteThreads = 256;
 constexpr int kPackThreads = 1024;
 
@@ -106,7 +108,7 @@ __device__ inline void place_row(const Scratch& scratch, int expert, int token, 
 
 /// Routing and rows for few tokens: one block, a warp for each local expert.
 __global__ void __launch_bounds__(kPackThreads) route_few(Problem problem, Scratch scratch) {
-  extern __shared__ unsigned masks[];
+  __shared__ unsigned masks[kRouteFew];
   __shared__ int counts[kLocal];
   release_next_kernel();
   const int warp = threadIdx.x / 32;

@@ -40,8 +40,8 @@ struct Stream {
   static constexpr int kTile = kTile_;
   static constexpr int kStages = kStages_;
   static constexpr int kPieces = kPieces_;
-  static constexpr int kWorkRegisters = kPieces == 1 ? 216 : 232;
-  static constexpr int kFetchRegisters = kPieces == 1 ? 72 : 40;
+  static constexpr int kWorkRegisters = kPieces == 1 ? 216 : 224;
+  static constexpr int kFetchRegisters = kPieces == 1 ? 72 : 56;
   static constexpr bool kMaySplit = kTile <= 32;
   static constexpr int kSlices = slices_for(kPieces);
   static constexpr int kScales = 2 / kPieces;  // of a row and 128 channels in the second projection
@@ -55,7 +55,6 @@ struct Stream {
   uint64_t empty[kStages];
   uint64_t unit_full[kQueue];
   uint64_t unit_empty[kQueue];
-  int source_row[kTile];
   int arrivals;
 };
 
@@ -134,27 +133,43 @@ __device__ __forceinline__ Unit next_unit(S& shared, Turn<kQueue>& queue) {
   return unit;
 }
 
-/// Three warps: fetch rows and scales.
+/// Three warps: fetch rows and scales. Rows beyond the last repeat it; nobody stores their results.
 template <class S>
 __device__ void fetch_rows(const StreamParams& params, S& shared) {
-  constexpr int kEach = (S::kTile + kLoaders / 8 - 1) / (kLoaders / 8);
+  constexpr int kAtOnce = kLoaders / 8;  // rows
+  constexpr int kEach = (S::kTile + kAtOnce - 1) / kAtOnce;
   constexpr int kScalesEach = (S::kTile + kLoaders - 1) / kLoaders;
   const Problem& problem = params.problem;
   const Scratch& scratch = params.scratch;
   const int loader = threadIdx.x - kWorkers - 32;
   const int piece = loader % 8;
+  const int row = loader / 8;
+  // From one row of a lane to the next, 12 further, the swizzle changes in one bit.
+  const uint32_t even = row * kBlock + (piece ^ row % 8) * 16;
+  const uint32_t odd = even ^ 64;
   Turn<S::kStages> turn;
   Turn<kQueue> queue;
   while (true) {
     const Unit unit = next_unit(shared, queue);
     if (unit.phase == 2) break;
-    const int columns = columns_for(unit.rows);
     const bool second = unit.phase == 1;
-    warps_meet(2, kLoaders);  // nobody needs the rows of the unit before
-    for (int r = loader; r < unit.rows; r += kLoaders) {
-      shared.source_row[r] = second ? unit.row + r : __ldcg(scratch.row_token + unit.row + r);
+    const int columns = columns_for(unit.rows);
+    const auto source_of = [&](int r) {
+      const int own = unit.row + min(r, unit.rows - 1);
+      return static_cast<uint32_t>(second ? own : __ldcg(scratch.row_token + own));
+    };
+    uint32_t source[kEach];  // in 16 bytes
+    uint32_t scale[kScalesEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (i * kAtOnce < columns) {
+        source[i] = source_of(row + i * kAtOnce) * ((second ? kInner : kHidden) / 16) + piece;
+      }
     }
-    warps_meet(2, kLoaders);
+#pragma unroll
+    for (int i = 0; i < kScalesEach; ++i) {
+      scale[i] = source_of(loader + i * kLoaders) * (second ? S::kSlices : 1);
+    }
     const float* weight_scale;
     if (second) {
       const int output = unit.place * S::kPieces + (S::kPieces == 2 ? loader % 2 : 0);
@@ -172,47 +187,40 @@ __device__ void fetch_rows(const StreamParams& params, S& shared) {
       }
       __syncwarp();
     }
-    const uint8_t* const rows = (second ? scratch.inner : problem.tokens_fp8) + piece * 16;
-    const int width = second ? kInner : kHidden;
+    const uint4* rows = reinterpret_cast<const uint4*>(second ? scratch.inner : problem.tokens_fp8);
+    rows += unit.begin * (kBlock / 16);
+    const int64_t scale_step = second ? S::kScales : problem.tokens;
+    const float* scales = (second ? scratch.inner_scale : problem.tokens_scale) +
+                          unit.begin * scale_step;
+    weight_scale += unit.begin;
     for (int block = unit.begin; block < unit.end; ++block) {
       barrier_wait(shared_address(&shared.empty[turn.at]), turn.phase ^ 1);
       const uint32_t target = shared_address(shared.stages[turn.at].rows);
-      const uint32_t scales = shared_address(shared.scales[turn.at]);
-#pragma unroll 4
+#pragma unroll
       for (int i = 0; i < kEach; ++i) {
-        const int r = loader / 8 + i * (kLoaders / 8);
-        if (r < columns) {
-          const bool valid = r < unit.rows;
-          const int64_t row = valid ? shared.source_row[r] : 0;
-          copy_async(target + r * kBlock + (piece ^ r % 8) * 16,
-                     rows + row * width + block * kBlock, valid);
+        // Only the last rows of a lane may lie beyond the tile.
+        const bool inside = (i + 1) * kAtOnce <= S::kTile || row + i * kAtOnce < S::kTile;
+        if (i * kAtOnce < columns && inside) {
+          copy_async(target + (i % 2 == 0 ? even : odd) + i * kAtOnce * kBlock, rows + source[i]);
         }
       }
+      const uint32_t target_scales = shared_address(shared.scales[turn.at]) + loader * 4;
 #pragma unroll
       for (int i = 0; i < kScalesEach; ++i) {
-        const int r = loader + i * kLoaders;
-        if (r < columns) {
-          const bool valid = r < unit.rows;
-          const int64_t row = valid ? shared.source_row[r] : 0;
-          if (second) {
-            const float* const from =
-                scratch.inner_scale + row * S::kSlices + S::kScales * block;
-#pragma unroll
-            for (int k = 0; k < S::kScales; ++k) {
-              copy_async_word(scales + (k * S::kTile + r) * 4, from + k, valid);
-            }
-          } else {
-            copy_async_word(
-                scales + r * 4,
-                problem.tokens_scale + static_cast<int64_t>(block) * problem.tokens + row, valid);
+        if (loader + i * kLoaders < columns) {
+          copy_async_word(target_scales + i * kLoaders * 4, scales + scale[i]);
+          if (S::kScales == 2 && second) {
+            copy_async_word(target_scales + (S::kTile + i * kLoaders) * 4, scales + scale[i] + 1);
           }
         }
       }
       if (loader >= kLoaders - 2) {
-        copy_async_word(shared_address(&shared.weight_scales[turn.at][loader % 2]),
-                        weight_scale + block, true);
+        copy_async_word(shared_address(&shared.weight_scales[turn.at][loader % 2]), weight_scale);
       }
       barrier_arrive_after_copies(shared_address(&shared.full[turn.at]));
+      rows += kBlock / 16;
+      scales += scale_step;
+      ++weight_scale;
       turn.next();
     }
   }
