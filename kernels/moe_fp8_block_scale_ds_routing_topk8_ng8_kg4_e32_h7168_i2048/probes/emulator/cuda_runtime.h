@@ -143,6 +143,7 @@ constexpr cudaError_t cudaSuccess = 0;
 constexpr cudaError_t cudaErrorInvalidValue = 1;
 constexpr int cudaFuncAttributeMaxDynamicSharedMemorySize = 0;
 constexpr int cudaLaunchAttributeProgrammaticStreamSerialization = 0;
+constexpr int cudaLaunchAttributeClusterDimension = 1;
 
 struct dim3 {
   unsigned x;
@@ -151,6 +152,9 @@ struct cudaLaunchAttribute {
   int id;
   struct {
     int programmaticStreamSerializationAllowed;
+    struct {
+      unsigned x, y, z;
+    } clusterDim;
   } val;
 };
 struct cudaLaunchConfig_t {

@@ -30,6 +30,7 @@ struct Grid {
   size_t shared_bytes;
   /// Whether it may start before the kernel before it has ended, for which it waits by itself.
   bool early = false;
+  unsigned cluster = 1;
 };
 
 template <auto kKernel, class... Arguments>
@@ -38,16 +39,23 @@ cudaError_t launch_grid(const Grid& grid, cudaStream_t stream, const Arguments&.
     const cudaError_t allowed = allow_shared_memory<kKernel>(grid.shared_bytes);
     if (allowed != cudaSuccess) return allowed;
   }
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2];
+  unsigned used = 0;
+  if (grid.early) {
+    attributes[used].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[used++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster > 1) {
+    attributes[used].id = cudaLaunchAttributeClusterDimension;
+    attributes[used++].val.clusterDim = {grid.cluster, 1, 1};
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(grid.blocks));
   config.blockDim = dim3(static_cast<unsigned>(grid.threads));
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = grid.early ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = used;
   return cudaLaunchKernelEx(&config, kKernel, arguments...);
 }
 

@@ -35,7 +35,7 @@ inline size_t lay_out(Scratch& scratch, char* base, int tokens, int tile) {
     used += (static_cast<size_t>(count) * sizeof(*pointer) + 255) / 256 * 256;
   };
   const int64_t rows = int64_t{kTop} * tokens;
-  const int64_t tiles = kLocal + rows / (tile > 128 ? 128 : tile > 0 ? tile : kPlainTile);
+  const int64_t tiles = 2 * kLocal + rows / (tile > 128 ? 128 : tile > 0 ? tile : kPlainTile);
   const int64_t split_rows = int64_t{kSomeTiles} * tile;
   const bool may_split = tile > 0 && tile <= 32;
   take(scratch.head, 64);
@@ -61,7 +61,9 @@ inline size_t lay_out(Scratch& scratch, char* base, int tokens, int tile) {
 template <class S>
 cudaError_t launch_stream(const StreamParams& params, int processors, cudaStream_t stream_) {
   constexpr size_t kBytes = sizeof(S) + 1024;  // and to align it
-  return launch_grid<stream<S>>({processors, kStreamThreads, kBytes, true}, stream_, params);
+  const int64_t blocks = processors / S::kBlocks * S::kBlocks;
+  return launch_grid<stream<S>>({blocks, kStreamThreads, kBytes, true, S::kBlocks}, stream_,
+                                params);
 }
 
 inline cudaError_t launch_any_stream(const Problem& problem, const Scratch& scratch, int tile,
@@ -75,7 +77,8 @@ inline cudaError_t launch_any_stream(const Problem& problem, const Scratch& scra
     case 32: return launch_stream<Stream<32, 10, 1>>(params, processors, stream);
     case 64: return launch_stream<Stream<64, 8, 1>>(params, processors, stream);
     case 128: return launch_stream<Stream<128, 6, 1>>(params, processors, stream);
-    default: return launch_stream<Stream<128, 4, 2>>(params, processors, stream);
+    case 256: return launch_stream<Stream<128, 4, 2>>(params, processors, stream);
+    default: return launch_stream<Stream<128, 4, 2, 2>>(params, processors, stream);
   }
 }
 

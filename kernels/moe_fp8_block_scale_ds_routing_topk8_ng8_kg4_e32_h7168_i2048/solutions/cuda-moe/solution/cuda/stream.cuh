@@ -7,6 +7,8 @@
 // still under way; only its rows wait.
 #pragma once
 
+#include <type_traits>
+
 #include "maps.cuh"
 #include "units.cuh"
 #include "wgmma.cuh"
@@ -17,6 +19,8 @@ constexpr int kWorkers = 256;  // threads of two warpgroups
 constexpr int kLoaders = 96;
 constexpr int kStreamThreads = kWorkers + 32 + kLoaders;
 constexpr int kQueue = 4;  // units that are known ahead
+/// A block that takes a unit knows that the other one has taken the unit five before.
+constexpr int kClaims = 2 * kQueue;
 constexpr int kWorkerWarps = kWorkers / 32;
 constexpr int kLoaderWarps = kLoaders / 32;
 constexpr int kPieceBytes = kPieceRows * kBlock;
@@ -34,12 +38,17 @@ struct Stage {
   unsigned char rows[kTile * kBlock];
 };
 
-/// Shared memory of a block with tiles of kTile rows and units of kPieces pieces.
-template <int kTile_, int kStages_, int kPieces_>
+/// Shared memory of a block with tiles of kTile rows and units of kPieces pieces. Two blocks that
+/// are a cluster have different rows of an expert and the same weights: each fetches one piece for
+/// both.
+template <int kTile_, int kStages_, int kPieces_, int kBlocks_ = 1>
 struct Stream {
   static constexpr int kTile = kTile_;
   static constexpr int kStages = kStages_;
   static constexpr int kPieces = kPieces_;
+  static constexpr int kBlocks = kBlocks_;
+  static_assert(kBlocks == 1 || (kBlocks == 2 && kPieces == 2));
+  using Units = Schedule<kTile, kPieces, kBlocks>;
   static constexpr int kWorkRegisters = kPieces == 1 ? 216 : 224;
   static constexpr int kFetchRegisters = kPieces == 1 ? 72 : 56;
   static constexpr bool kMaySplit = kTile <= 32;
@@ -55,6 +64,8 @@ struct Stream {
   uint64_t empty[kStages];
   uint64_t unit_full[kQueue];
   uint64_t unit_empty[kQueue];
+  uint64_t claim_full[kClaims];
+  int claims[kClaims];
   int arrivals;
 };
 
@@ -73,26 +84,87 @@ struct Turn {
 };
 
 /// How many columns a product for so many rows has.
+template <int kTile>
 __device__ __forceinline__ int columns_for(int rows) {
-  return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= 64 ? 64 : 128;
+  if (rows <= 32) return rows <= 8 ? 8 : rows <= 16 ? 16 : 32;
+  if (rows <= 64 || kTile <= 64) return 64;
+  return (rows + 15) / 16 * 16;
 }
 
 #if MOE_WARPGROUPS
 
+/// One piece of 128 bytes of the depth, to all blocks of the cluster.
+template <class S>
+__device__ __forceinline__ void fetch_piece(const StreamParams& params, const Unit& unit, int block,
+                                            int place, uint32_t target, uint32_t full) {
+  const int depth = block * kBlock;
+  const int channel = place * (kPieceChannels / 8);
+  const int row = unit.expert * kHidden + place * kPieceRows;
+  if constexpr (S::kBlocks == 1) {
+    if (unit.phase == 0) {
+      copy_box(target, params.first, depth, 0, 0, channel, unit.expert, full);
+    } else {
+      copy_box(target, params.second, depth, row, full);
+    }
+  } else {
+    if (unit.phase == 0) {
+      copy_box_to(3, target, params.first, depth, 0, 0, channel, unit.expert, full);
+    } else {
+      copy_box_to(3, target, params.second, depth, row, full);
+    }
+  }
+}
+
+/// One lane: the next unit of the block, or of its cluster, whose first block asks.
+template <class S>
+struct Claims {
+  const Scratch& scratch;
+  S& shared;
+  int rank;
+  Turn<kClaims> turn;
+  int next;
+
+  __device__ void start() {
+    if (rank == 0) next = atomicAdd(scratch.head, 1);
+  }
+
+  __device__ int take() {
+    if constexpr (S::kBlocks == 1) return next;
+    const uint32_t full = shared_address(&shared.claim_full[turn.at]);
+    const uint32_t place = shared_address(&shared.claims[turn.at]);
+    int index = next;
+    if (rank == 0) {
+      store_in_cluster(address_in(1, place), index, address_in(1, full));
+    } else {
+      barrier_expect(full, 4);
+      barrier_wait(full, turn.phase);
+      index = shared.claims[turn.at];
+    }
+    turn.next();
+    return index;
+  }
+};
+
 /// One warp: takes units, tells the others, fetches weights.
 template <class S>
 __device__ void fetch_weights(const StreamParams& params, S& shared) {
-  const Schedule schedule = Schedule::read<S::kTile>(params.scratch, S::kMaySplit);
+  const auto schedule = S::Units::read(params.scratch, S::kMaySplit);
   const bool leader = threadIdx.x % 32 == 0;
+  const int rank = S::kBlocks == 1 ? 0 : static_cast<int>(rank_in_cluster());
   if (leader && blockIdx.x == 0) params.scratch.head[1] = schedule.second_parts;
   Turn<S::kStages> turn;
   Turn<kQueue> queue;
-  int index = leader ? atomicAdd(params.scratch.head, 1) : 0;
+  Claims<S> claims{params.scratch, shared, rank};
+  if (leader) claims.start();
   while (true) {
-    const Unit unit = schedule.unit<S::kTile, S::kPieces>(__shfl_sync(kAllLanes, index, 0));
+    int index = 0;
     if (leader) {
-      if (unit.phase != 2) index = atomicAdd(params.scratch.head, 1);
       barrier_wait(shared_address(&shared.unit_empty[queue.at]), queue.phase ^ 1);
+      index = claims.take();
+    }
+    const Unit unit = schedule.unit(__shfl_sync(kAllLanes, index, 0), rank);
+    if (leader) {
+      if (unit.phase != 2) claims.start();
       shared.units[queue.at] = unit;
       barrier_arrive(shared_address(&shared.unit_full[queue.at]));
     }
@@ -105,15 +177,10 @@ __device__ void fetch_weights(const StreamParams& params, S& shared) {
         barrier_expect(full, S::kPieces * kPieceBytes);
         const uint32_t target = shared_address(shared.stages[turn.at].weights);
 #pragma unroll
-        for (int piece = 0; piece < S::kPieces; ++piece) {
+        for (int i = 0; i < S::kPieces / S::kBlocks; ++i) {
+          const int piece = S::kBlocks == 1 ? i : rank;
           const int place = unit.place * S::kPieces + piece;
-          if (unit.phase == 0) {
-            copy_box(target + piece * kPieceBytes, params.first, block * kBlock, 0, 0,
-                     place * (kPieceChannels / 8), unit.expert, full);
-          } else {
-            copy_box(target + piece * kPieceBytes, params.second, block * kBlock,
-                     unit.expert * kHidden + place * kPieceRows, full);
-          }
+          fetch_piece<S>(params, unit, block, place, target + piece * kPieceBytes, full);
         }
         turn.next();
       }
@@ -153,9 +220,9 @@ __device__ void fetch_rows(const StreamParams& params, S& shared) {
     const Unit unit = next_unit(shared, queue);
     if (unit.phase == 2) break;
     const bool second = unit.phase == 1;
-    const int columns = columns_for(unit.rows);
+    const int columns = columns_for<S::kTile>(unit.rows);
     const auto source_of = [&](int r) {
-      const int own = unit.row + min(r, unit.rows - 1);
+      const int own = unit.row + max(min(r, unit.rows - 1), 0);
       return static_cast<uint32_t>(second ? own : __ldcg(scratch.row_token + own));
     };
     uint32_t source[kEach];  // in 16 bytes
@@ -282,7 +349,13 @@ __device__ __forceinline__ void accumulate(S& shared, Turn<S::kStages>& turn, in
       }
     }
     __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&shared.empty[turn.at]));
+    if constexpr (S::kBlocks == 1) {
+      if (lane == 0) barrier_arrive(shared_address(&shared.empty[turn.at]));
+    } else {
+      if (lane < 2) {
+        barrier_arrive_in_cluster(address_in(lane, shared_address(&shared.empty[turn.at])));
+      }
+    }
     turn.next();
   }
 }
@@ -422,6 +495,9 @@ __device__ void work_on(const Scratch& scratch, S& shared, const Unit& unit,
   }
 }
 
+template <int kColumns>
+using Width = std::integral_constant<int, kColumns>;
+
 template <class S>
 __device__ void work(const StreamParams& params, S& shared) {
   Turn<S::kStages> turn;
@@ -432,21 +508,28 @@ __device__ void work(const StreamParams& params, S& shared) {
     // The same in all lanes, and known to the compiler to be.
     unit.phase = __shfl_sync(kAllLanes, unit.phase, 0);
     if (unit.phase == 2) break;
-    const int columns = __shfl_sync(kAllLanes, columns_for(unit.rows), 0);
+    const int columns = __shfl_sync(kAllLanes, columns_for<S::kTile>(unit.rows), 0);
     unit.parts = __shfl_sync(kAllLanes, unit.parts, 0);
+    const auto on = [&](auto width) {
+      work_on<decltype(width)::value>(params.scratch, shared, unit, turn, parity);
+    };
     if (columns == 8) {
-      work_on<8>(params.scratch, shared, unit, turn, parity);
+      on(Width<8>{});
     } else if (columns == 16) {
-      work_on<16>(params.scratch, shared, unit, turn, parity);
-    } else if constexpr (S::kTile >= 32) {
-      if (columns == 32) {
-        work_on<32>(params.scratch, shared, unit, turn, parity);
-      } else if constexpr (S::kTile >= 64) {
-        if (columns == 64) {
-          work_on<64>(params.scratch, shared, unit, turn, parity);
-        } else if constexpr (S::kTile >= 128) {
-          work_on<128>(params.scratch, shared, unit, turn, parity);
-        }
+      on(Width<16>{});
+    } else if (columns == 32) {
+      if constexpr (S::kTile >= 32) on(Width<32>{});
+    } else if (columns == 64) {
+      if constexpr (S::kTile >= 64) on(Width<64>{});
+    } else if constexpr (S::kTile >= 128) {
+      if (columns == 80) {
+        on(Width<80>{});
+      } else if (columns == 96) {
+        on(Width<96>{});
+      } else if (columns == 112) {
+        on(Width<112>{});
+      } else {
+        on(Width<128>{});
       }
     }
   }
@@ -463,17 +546,19 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
       barrier_init(shared_address(&shared.full[i]), 1 + kLoaders);
-      barrier_init(shared_address(&shared.empty[i]), kWorkerWarps);
+      barrier_init(shared_address(&shared.empty[i]), S::kBlocks * kWorkerWarps);
     }
     for (int i = 0; i < kQueue; ++i) {
       barrier_init(shared_address(&shared.unit_full[i]), 1);
       barrier_init(shared_address(&shared.unit_empty[i]), kWorkerWarps + kLoaderWarps);
     }
+    for (int i = 0; i < kClaims; ++i) barrier_init(shared_address(&shared.claim_full[i]), 1);
     barriers_visible();
     prefetch_map(params.first);
     prefetch_map(params.second);
   }
   __syncthreads();
+  if constexpr (S::kBlocks > 1) cluster_meet();
   wait_for_previous_kernel();
   if (threadIdx.x >= kWorkers) {
     drop_registers<S::kFetchRegisters>();
@@ -486,6 +571,8 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
     take_registers<S::kWorkRegisters>();
     work(params, shared);
   }
+  // Neither block leaves while the other may still write to it.
+  if constexpr (S::kBlocks > 1) cluster_meet();
 #endif
 }
 
