@@ -36,6 +36,7 @@ NARROWER = {
     "constexpr int kHidden = 7168;": f"constexpr int kHidden = {HIDDEN};",
     "constexpr int kInner = 2048;": f"constexpr int kInner = {INNER};",
     "constexpr int kCombineThreads = 224;": "constexpr int kCombineThreads = 64;",
+    "constexpr int kRouteBlocks = 8;": "constexpr int kRouteBlocks = 1;",  # no clusters here
 }
 STAND_INS = ("ptx.cuh", "wgmma.cuh", "tensor_map.cuh")
 DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?([\w ]+?) (\w+)\[\];")

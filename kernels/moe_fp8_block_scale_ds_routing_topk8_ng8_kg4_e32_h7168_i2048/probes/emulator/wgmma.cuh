@@ -129,17 +129,6 @@ inline void copy_box(uint32_t target, const TensorMap& map, int x0, int x1, uint
   if (map.dims != 2) fibers::fail("another number of dimensions");
   copy_any_box(target, map, {x0, x1, 0, 0, 0}, barrier);
 }
-// Blocks run one after the other here, so there are no clusters.
-template <class... Arguments>
-void copy_box_to(Arguments&&...) {
-  fibers::fail("a cluster");
-}
-inline uint32_t address_in(uint32_t, uint32_t) { fibers::fail("a cluster"); }
-inline uint32_t rank_in_cluster() { fibers::fail("a cluster"); }
-inline void barrier_arrive_in_cluster(uint32_t) { fibers::fail("a cluster"); }
-inline void store_in_cluster(uint32_t, int, uint32_t) { fibers::fail("a cluster"); }
-inline void cluster_meet() { fibers::fail("a cluster"); }
-
 inline void prefetch_map(const TensorMap&) {}
 
 }  // namespace moe

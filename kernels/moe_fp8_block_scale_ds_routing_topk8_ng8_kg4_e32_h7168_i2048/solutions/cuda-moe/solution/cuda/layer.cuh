@@ -35,12 +35,12 @@ inline size_t lay_out(Scratch& scratch, char* base, int tokens, int tile) {
     used += (static_cast<size_t>(count) * sizeof(*pointer) + 255) / 256 * 256;
   };
   const int64_t rows = int64_t{kTop} * tokens;
-  const int64_t tiles = 2 * kLocal + rows / (tile > 128 ? 128 : tile > 0 ? tile : kPlainTile);
-  const int64_t split_rows = int64_t{kSomeTiles} * tile;
+  const int64_t tiles = kLocal + rows / (tile > 128 ? 128 : tile > 0 ? tile : kPlainTile);
+  const int64_t split_rows = int64_t{kSplitTiles} * tile;
   const bool may_split = tile > 0 && tile <= 32;
   take(scratch.head, 64);
   take(scratch.done, tiles);
-  take(scratch.part_count, kPartTiles * slices_for(1));
+  take(scratch.part_count, kSplitTiles * slices_for(1));
   scratch.zeros = static_cast<int>(used / sizeof(int));
   take(scratch.count, kLocal);
   take(scratch.first, kLocal);
@@ -51,34 +51,26 @@ inline size_t lay_out(Scratch& scratch, char* base, int tokens, int tile) {
   take(scratch.inner, rows * kInner);
   take(scratch.inner_scale, rows * slices_for(1));
   take(scratch.partial,
-       may_split ? int64_t{kPartTiles} * slices_for(1) * kParts * kPieceRows * tile : int64_t{0});
+       may_split ? int64_t{slices_for(1)} * kFirstParts * kPieceRows * tile : int64_t{0});
   scratch.result_stride = std::min(rows, split_rows) * kHidden;
   take(scratch.result,
-       std::max(rows * kHidden, may_split ? 4 * scratch.result_stride : int64_t{0}));
+       std::max(rows * kHidden, may_split ? kSecondParts * scratch.result_stride : int64_t{0}));
   return used;
 }
 
 template <class S>
 cudaError_t launch_stream(const StreamParams& params, int processors, cudaStream_t stream_) {
   constexpr size_t kBytes = sizeof(S) + 1024;  // and to align it
-  const int64_t blocks = processors / S::kBlocks * S::kBlocks;
-  return launch_grid<stream<S>>({blocks, kStreamThreads, kBytes, true, S::kBlocks}, stream_,
-                                params);
+  return launch_grid<stream<S>>({processors, kStreamThreads, kBytes, true}, stream_, params);
 }
 
-inline cudaError_t launch_any_stream(const Problem& problem, const Scratch& scratch, int tile,
-                                     int processors, cudaStream_t stream) {
-  StreamParams params{{}, {}, problem, scratch};
-  cudaError_t status = map_first(params.first, problem.w13);
-  if (status == cudaSuccess) status = map_second(params.second, problem.w2);
-  if (status != cudaSuccess) return status;
+inline cudaError_t launch_any_stream(const StreamParams& params, int tile, int processors,
+                                     cudaStream_t stream) {
   switch (tile) {
     case 16: return launch_stream<Stream<16, 11, 1>>(params, processors, stream);
     case 32: return launch_stream<Stream<32, 10, 1>>(params, processors, stream);
     case 64: return launch_stream<Stream<64, 8, 1>>(params, processors, stream);
-    case 128: return launch_stream<Stream<128, 6, 1>>(params, processors, stream);
-    case 256: return launch_stream<Stream<128, 4, 2>>(params, processors, stream);
-    default: return launch_stream<Stream<128, 4, 2, 2>>(params, processors, stream);
+    default: return launch_stream<Stream<128, 4, 2>>(params, processors, stream);
   }
 }
 
@@ -95,9 +87,16 @@ inline cudaError_t launch_plain(const Problem& problem, const Scratch& scratch, 
 inline cudaError_t launch_layer(const Problem& problem, const Scratch& scratch, int tile,
                                 int processors, cudaStream_t stream) {
   const int64_t tokens = problem.tokens;
-  cudaError_t status;
+  cudaError_t status = cudaSuccess;
+  StreamParams params{{}, {}, problem, scratch};
+  if (tile > 0) {
+    status = map_first(params.first, problem.w13);
+    if (status == cudaSuccess) status = map_second(params.second, problem.w2);
+    if (status != cudaSuccess) return status;
+  }
   if (tokens <= kRouteFew) {
-    status = launch_grid<route_few>({1, kPackThreads, 0}, stream, problem, scratch);
+    status = launch_grid<route_few>({kRouteBlocks, kRouteFewThreads, 0, false, kRouteBlocks}, stream,
+                                    problem, scratch);
   } else {
     constexpr int kWarps = kRouteThreads / 32;
     status = launch_grid<route_many>({(tokens + kWarps - 1) / kWarps, kRouteThreads, 0}, stream,
@@ -108,7 +107,7 @@ inline cudaError_t launch_layer(const Problem& problem, const Scratch& scratch, 
   }
   if (status != cudaSuccess) return status;
   status = tile == 0 ? launch_plain(problem, scratch, processors, stream)
-                     : launch_any_stream(problem, scratch, tile, processors, stream);
+                     : launch_any_stream(params, tile, processors, stream);
   if (status != cudaSuccess) return status;
   return launch_grid<combine>({tokens * kCombineBlocks, kCombineThreads, 0, true}, stream, problem,
                               scratch);

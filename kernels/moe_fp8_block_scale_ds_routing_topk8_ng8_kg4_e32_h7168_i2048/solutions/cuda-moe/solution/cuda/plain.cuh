@@ -9,7 +9,7 @@ namespace moe {
 constexpr int kPlainTile = 8;
 constexpr int kPlainSlices = slices_for(1);
 constexpr int kPlainOutputs = outputs_for(1);
-using PlainSchedule = Schedule<kPlainTile, 1, 1>;
+using PlainSchedule = Schedule<kPlainTile, 1>;
 constexpr int kPlainWarps = 8;
 constexpr int kPlainThreads = 32 * kPlainWarps;
 
@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(kPlainThreads) plain_first(Problem problem, Sc
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const PlainSchedule schedule = PlainSchedule::read(scratch, false);
-  for (int index = blockIdx.x; index < schedule.all_groups * kPlainSlices; index += gridDim.x) {
-    const Unit unit = schedule.unit(index, 0);
+  for (int index = blockIdx.x; index < schedule.all_tiles * kPlainSlices; index += gridDim.x) {
+    const Unit unit = schedule.unit(index);
     const int channel = unit.place * kPieceChannels + warp * 8 + lane / 4;
     const uint8_t* const up =
         problem.w13 + (static_cast<int64_t>(unit.expert) * 2 * kInner + channel) * kHidden;
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(kPlainThreads) plain_second(Problem problem, S
   const int lane = threadIdx.x % 32;
   if (blockIdx.x == 0 && threadIdx.x == 0) scratch.head[1] = 1;
   const PlainSchedule schedule = PlainSchedule::read(scratch, false);
-  for (int index = blockIdx.x; index < schedule.all_groups * kPlainOutputs; index += gridDim.x) {
-    const Unit unit = schedule.unit(schedule.all_groups * kPlainSlices + index, 0);
+  for (int index = blockIdx.x; index < schedule.all_tiles * kPlainOutputs; index += gridDim.x) {
+    const Unit unit = schedule.unit(schedule.all_tiles * kPlainSlices + index);
     const int channel = unit.place * kPieceRows + warp * 16 + lane / 4;
     const uint8_t* const weights =
         problem.w2 + (static_cast<int64_t>(unit.expert) * kHidden + channel) * kInner;

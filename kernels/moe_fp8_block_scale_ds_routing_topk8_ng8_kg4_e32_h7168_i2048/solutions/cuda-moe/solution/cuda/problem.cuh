@@ -22,12 +22,10 @@ constexpr int kInnerBlocks = kInner / kBlock;
 constexpr int kPieceRows = 128;
 constexpr int kPieceChannels = 64;
 
-/// The first projection is cut along its depth into so many parts where there are few tiles, ...
-constexpr int kParts = 4;
-constexpr int kPartTiles = 12;
-/// ... and the second.
-constexpr int kFewTiles = 3;
-constexpr int kSomeTiles = 7;
+/// With so few tiles the depth of a projection may be cut into as many parts.
+constexpr int kSplitTiles = 3;
+constexpr int kFirstParts = 4;
+constexpr int kSecondParts = 2;
 
 constexpr float kLargest = 448.0f;  // of e4m3
 
@@ -51,7 +49,7 @@ struct Problem {
 struct Scratch {
   int* head;           // [0] the next unit, [1] parts of the second projection; zero before it
   int* done;           // (tiles) slices of the first projection that are complete; zero before it
-  int* part_count;     // (kPartTiles, slices) the same for parts of a slice; zero before it
+  int* part_count;     // (kSplitTiles, slices) the same for parts of a slice; zero before it
   int* count;          // (32) rows of an expert
   int* first;          // (32) its first row
   unsigned* local;     // (T) bit e: the token has local expert e
@@ -60,7 +58,7 @@ struct Scratch {
   float* weight;       // (T, 8) and their weights
   uint8_t* inner;      // (rows, 2048) SwiGLU outputs, fp8
   float* inner_scale;  // (rows, slices): of 64 channels with units of one piece, of 128 with two
-  float* partial;      // (kPartTiles, slices, kParts, 128 x tile)
+  float* partial;      // (slices, kFirstParts, 128 x tile), or (2 x slices, 2, ..)
   __nv_bfloat16* result;  // (parts, rows, 7168)
   int64_t result_stride;  // elements between parts
   int zeros;              // ints from `head` that are to be zero

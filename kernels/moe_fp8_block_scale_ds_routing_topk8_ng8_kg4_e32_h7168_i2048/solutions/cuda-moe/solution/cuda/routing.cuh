@@ -6,8 +6,10 @@
 
 namespace moe {
 
-/// Up to so many tokens are routed by one block; more are by many, and packed by a second kernel.
+/// Up to so many tokens are routed by one cluster; more need a second kernel to pack them.
 constexpr int kRouteFew = 128;
+constexpr int kRouteBlocks = 8;
+constexpr int kRouteFewThreads = 512;
 constexpr int kRouteThreads = 256;
 constexpr int kPackThreads = 1024;
 
@@ -106,42 +108,58 @@ __device__ inline void place_row(const Scratch& scratch, int expert, int token, 
   scratch.place[static_cast<int64_t>(token) * kTop + index] = row;
 }
 
-/// Routing and rows for few tokens: one block, a warp for each local expert.
-__global__ void __launch_bounds__(kPackThreads) route_few(Problem problem, Scratch scratch) {
+/// Routing and rows for few tokens: one cluster. A warp routes a token and tells all blocks; then
+/// each block lists the rows of its experts.
+__global__ void __launch_bounds__(kRouteFewThreads) route_few(Problem problem, Scratch scratch) {
   __shared__ unsigned masks[kRouteFew];
-  __shared__ int counts[kLocal];
+  constexpr int kWarps = kRouteFewThreads / 32;
+  constexpr int kEach = kLocal / kRouteBlocks;  // experts
   release_next_kernel();
+  const int block = kRouteBlocks == 1 ? 0 : static_cast<int>(rank_in_cluster());
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  for (int i = threadIdx.x; i < scratch.zeros; i += kPackThreads) scratch.head[i] = 0;
-  for (int token = warp; token < problem.tokens; token += kPackThreads / 32) {
+  if constexpr (kRouteBlocks > 1) cluster_meet();  // all of them run
+  for (int i = block * kRouteFewThreads + threadIdx.x; i < scratch.zeros;
+       i += kRouteBlocks * kRouteFewThreads) {
+    scratch.head[i] = 0;
+  }
+  for (int token = block + warp * kRouteBlocks; token < problem.tokens;
+       token += kRouteBlocks * kWarps) {
     const unsigned mask = route_token(problem, scratch, token);
-    if (lane == 0) {
-      masks[token] = mask;
-      scratch.local[token] = mask;
+    if (lane == 0) scratch.local[token] = mask;
+    if constexpr (kRouteBlocks == 1) {
+      if (lane == 0) masks[token] = mask;
+    } else {
+      if (lane < kRouteBlocks) store_in_cluster(lane, shared_address(masks + token), mask);
     }
   }
-  __syncthreads();
-  int count = 0;
-  for (int begin = 0; begin < problem.tokens; begin += 32) {
-    const int token = begin + lane;
-    const bool here = token < problem.tokens && (masks[token] >> warp & 1);
-    count += __popc(__ballot_sync(kAllLanes, here));
+  if constexpr (kRouteBlocks == 1) {
+    __syncthreads();
+  } else {
+    cluster_meet();
   }
-  if (lane == 0) counts[warp] = count;
-  __syncthreads();
-  int row = __reduce_add_sync(kAllLanes, lane < warp ? counts[lane] : 0);
-  if (lane == 0) {
-    scratch.count[warp] = count;
-    scratch.first[warp] = row;
-  }
-  for (int begin = 0; begin < problem.tokens; begin += 32) {
-    const int token = begin + lane;
-    const unsigned mask = token < problem.tokens ? masks[token] : 0;
-    const bool here = mask >> warp & 1;
-    const unsigned all = __ballot_sync(kAllLanes, here);
-    if (here) place_row(scratch, warp, token, mask, row + __popc(all & ((1u << lane) - 1)));
-    row += __popc(all);
+  for (int expert = block * kEach + warp; expert < (block + 1) * kEach; expert += kWarps) {
+    int count = 0;
+    int below = 0;  // rows of the experts before this one
+    for (int begin = 0; begin < problem.tokens; begin += 32) {
+      const unsigned mask = begin + lane < problem.tokens ? masks[begin + lane] : 0;
+      count += mask >> expert & 1;
+      below += __popc(mask & ((1u << expert) - 1));
+    }
+    count = __reduce_add_sync(kAllLanes, count);
+    int row = __reduce_add_sync(kAllLanes, below);
+    if (lane == 0) {
+      scratch.count[expert] = count;
+      scratch.first[expert] = row;
+    }
+    for (int begin = 0; begin < problem.tokens; begin += 32) {
+      const int token = begin + lane;
+      const unsigned mask = token < problem.tokens ? masks[token] : 0;
+      const bool here = mask >> expert & 1;
+      const unsigned all = __ballot_sync(kAllLanes, here);
+      if (here) place_row(scratch, expert, token, mask, row + __popc(all & ((1u << lane) - 1)));
+      row += __popc(all);
+    }
   }
 }
 

@@ -19,8 +19,6 @@ constexpr int kWorkers = 256;  // threads of two warpgroups
 constexpr int kLoaders = 96;
 constexpr int kStreamThreads = kWorkers + 32 + kLoaders;
 constexpr int kQueue = 4;  // units that are known ahead
-/// A block that takes a unit knows that the other one has taken the unit five before.
-constexpr int kClaims = 2 * kQueue;
 constexpr int kWorkerWarps = kWorkers / 32;
 constexpr int kLoaderWarps = kLoaders / 32;
 constexpr int kPieceBytes = kPieceRows * kBlock;
@@ -38,20 +36,17 @@ struct Stage {
   unsigned char rows[kTile * kBlock];
 };
 
-/// Shared memory of a block with tiles of kTile rows and units of kPieces pieces. Two blocks that
-/// are a cluster have different rows of an expert and the same weights: each fetches one piece for
-/// both.
-template <int kTile_, int kStages_, int kPieces_, int kBlocks_ = 1>
+/// Shared memory of a block with tiles of kTile rows and units of kPieces pieces.
+template <int kTile_, int kStages_, int kPieces_>
 struct Stream {
   static constexpr int kTile = kTile_;
   static constexpr int kStages = kStages_;
   static constexpr int kPieces = kPieces_;
-  static constexpr int kBlocks = kBlocks_;
-  static_assert(kBlocks == 1 || (kBlocks == 2 && kPieces == 2));
-  using Units = Schedule<kTile, kPieces, kBlocks>;
+  using Units = Schedule<kTile, kPieces>;
   static constexpr int kWorkRegisters = kPieces == 1 ? 216 : 224;
   static constexpr int kFetchRegisters = kPieces == 1 ? 72 : 56;
   static constexpr bool kMaySplit = kTile <= 32;
+  static constexpr bool kTurns = kTile >= 128;
   static constexpr int kSlices = slices_for(kPieces);
   static constexpr int kScales = 2 / kPieces;  // of a row and 128 channels in the second projection
 
@@ -64,8 +59,6 @@ struct Stream {
   uint64_t empty[kStages];
   uint64_t unit_full[kQueue];
   uint64_t unit_empty[kQueue];
-  uint64_t claim_full[kClaims];
-  int claims[kClaims];
   int arrivals;
 };
 
@@ -93,78 +86,20 @@ __device__ __forceinline__ int columns_for(int rows) {
 
 #if MOE_WARPGROUPS
 
-/// One piece of 128 bytes of the depth, to all blocks of the cluster.
-template <class S>
-__device__ __forceinline__ void fetch_piece(const StreamParams& params, const Unit& unit, int block,
-                                            int place, uint32_t target, uint32_t full) {
-  const int depth = block * kBlock;
-  const int channel = place * (kPieceChannels / 8);
-  const int row = unit.expert * kHidden + place * kPieceRows;
-  if constexpr (S::kBlocks == 1) {
-    if (unit.phase == 0) {
-      copy_box(target, params.first, depth, 0, 0, channel, unit.expert, full);
-    } else {
-      copy_box(target, params.second, depth, row, full);
-    }
-  } else {
-    if (unit.phase == 0) {
-      copy_box_to(3, target, params.first, depth, 0, 0, channel, unit.expert, full);
-    } else {
-      copy_box_to(3, target, params.second, depth, row, full);
-    }
-  }
-}
-
-/// One lane: the next unit of the block, or of its cluster, whose first block asks.
-template <class S>
-struct Claims {
-  const Scratch& scratch;
-  S& shared;
-  int rank;
-  Turn<kClaims> turn;
-  int next;
-
-  __device__ void start() {
-    if (rank == 0) next = atomicAdd(scratch.head, 1);
-  }
-
-  __device__ int take() {
-    if constexpr (S::kBlocks == 1) return next;
-    const uint32_t full = shared_address(&shared.claim_full[turn.at]);
-    const uint32_t place = shared_address(&shared.claims[turn.at]);
-    int index = next;
-    if (rank == 0) {
-      store_in_cluster(address_in(1, place), index, address_in(1, full));
-    } else {
-      barrier_expect(full, 4);
-      barrier_wait(full, turn.phase);
-      index = shared.claims[turn.at];
-    }
-    turn.next();
-    return index;
-  }
-};
-
 /// One warp: takes units, tells the others, fetches weights.
 template <class S>
 __device__ void fetch_weights(const StreamParams& params, S& shared) {
   const auto schedule = S::Units::read(params.scratch, S::kMaySplit);
   const bool leader = threadIdx.x % 32 == 0;
-  const int rank = S::kBlocks == 1 ? 0 : static_cast<int>(rank_in_cluster());
   if (leader && blockIdx.x == 0) params.scratch.head[1] = schedule.second_parts;
   Turn<S::kStages> turn;
   Turn<kQueue> queue;
-  Claims<S> claims{params.scratch, shared, rank};
-  if (leader) claims.start();
+  int index = leader ? atomicAdd(params.scratch.head, 1) : 0;
   while (true) {
-    int index = 0;
+    const Unit unit = schedule.unit(__shfl_sync(kAllLanes, index, 0));
     if (leader) {
+      if (unit.phase != 2) index = atomicAdd(params.scratch.head, 1);
       barrier_wait(shared_address(&shared.unit_empty[queue.at]), queue.phase ^ 1);
-      index = claims.take();
-    }
-    const Unit unit = schedule.unit(__shfl_sync(kAllLanes, index, 0), rank);
-    if (leader) {
-      if (unit.phase != 2) claims.start();
       shared.units[queue.at] = unit;
       barrier_arrive(shared_address(&shared.unit_full[queue.at]));
     }
@@ -177,10 +112,15 @@ __device__ void fetch_weights(const StreamParams& params, S& shared) {
         barrier_expect(full, S::kPieces * kPieceBytes);
         const uint32_t target = shared_address(shared.stages[turn.at].weights);
 #pragma unroll
-        for (int i = 0; i < S::kPieces / S::kBlocks; ++i) {
-          const int piece = S::kBlocks == 1 ? i : rank;
+        for (int piece = 0; piece < S::kPieces; ++piece) {
           const int place = unit.place * S::kPieces + piece;
-          fetch_piece<S>(params, unit, block, place, target + piece * kPieceBytes, full);
+          if (unit.phase == 0) {
+            copy_box(target + piece * kPieceBytes, params.first, block * kBlock, 0, 0,
+                     place * (kPieceChannels / 8), unit.expert, full);
+          } else {
+            copy_box(target + piece * kPieceBytes, params.second, block * kBlock,
+                     unit.expert * kHidden + place * kPieceRows, full);
+          }
         }
         turn.next();
       }
@@ -222,7 +162,7 @@ __device__ void fetch_rows(const StreamParams& params, S& shared) {
     const bool second = unit.phase == 1;
     const int columns = columns_for<S::kTile>(unit.rows);
     const auto source_of = [&](int r) {
-      const int own = unit.row + max(min(r, unit.rows - 1), 0);
+      const int own = unit.row + min(r, unit.rows - 1);
       return static_cast<uint32_t>(second ? own : __ldcg(scratch.row_token + own));
     };
     uint32_t source[kEach];  // in 16 bytes
@@ -293,6 +233,10 @@ __device__ void fetch_rows(const StreamParams& params, S& shared) {
   }
 }
 
+/// Barriers at which the warpgroups take turns, where there is much to multiply: while one
+/// multiplies, the other scales and adds. Left alone they fall into step and do neither at once.
+constexpr int kTurnBarrier = 3;
+
 /// Sums of the pieces of a unit for a thread.
 template <int kColumns, class S>
 using Sums = float[S::kPieces][kColumns / 2];
@@ -328,6 +272,7 @@ __device__ __forceinline__ void accumulate(S& shared, Turn<S::kStages>& turn, in
     for (int piece = 0; piece < S::kPieces; ++piece) {
 #pragma unroll
       for (int round = 0; round < kRounds; ++round) {
+        if constexpr (S::kTurns) warps_meet(kTurnBarrier + group, kWorkers);
         results_ready(c);
         products_begin();
 #pragma unroll
@@ -336,26 +281,31 @@ __device__ __forceinline__ void accumulate(S& shared, Turn<S::kStages>& turn, in
           multiply(c, a + piece * (kPieceBytes / 2 / 16) + moved, b + moved, step > 0);
         }
         products_commit();
+        if constexpr (S::kTurns) warps_arrive(kTurnBarrier + (group ^ 1), kWorkers);
+        constexpr int kEights = kColumns / 8;
+        constexpr int kAhead = kEights < 4 ? kEights : 4;
+        float2 x[kAhead];
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j) {
+          x[j] = load_shared_pair(scales + (round * S::kTile + 8 * j) * 4);
+        }
         products_wait<0>();
         results_ready(c);
 #pragma unroll
-        for (int j = 0; j < kColumns / 8; ++j) {
-          const float2 x = load_shared_pair(scales + (round * S::kTile + 8 * j) * 4);
-          sum[piece][4 * j] += c[4 * j] * (x.x * up);
-          sum[piece][4 * j + 1] += c[4 * j + 1] * (x.y * up);
-          sum[piece][4 * j + 2] += c[4 * j + 2] * (x.x * gate);
-          sum[piece][4 * j + 3] += c[4 * j + 3] * (x.y * gate);
+        for (int j = 0; j < kEights; ++j) {
+          const float2 s = x[j % kAhead];
+          if (j + kAhead < kEights) {
+            x[j % kAhead] = load_shared_pair(scales + (round * S::kTile + 8 * (j + kAhead)) * 4);
+          }
+          sum[piece][4 * j] += c[4 * j] * (s.x * up);
+          sum[piece][4 * j + 1] += c[4 * j + 1] * (s.y * up);
+          sum[piece][4 * j + 2] += c[4 * j + 2] * (s.x * gate);
+          sum[piece][4 * j + 3] += c[4 * j + 3] * (s.y * gate);
         }
       }
     }
     __syncwarp();
-    if constexpr (S::kBlocks == 1) {
-      if (lane == 0) barrier_arrive(shared_address(&shared.empty[turn.at]));
-    } else {
-      if (lane < 2) {
-        barrier_arrive_in_cluster(address_in(lane, shared_address(&shared.empty[turn.at])));
-      }
-    }
+    if (lane == 0) barrier_arrive(shared_address(&shared.empty[turn.at]));
     turn.next();
   }
 }
@@ -373,9 +323,7 @@ __device__ bool gather_parts(const Scratch& scratch, S& shared, const Unit& unit
   }
   warps_meet(1, kWorkers);
   if (threadIdx.x == 0) {
-    __threadfence();
     shared.arrivals = add_acquire_release(scratch.part_count + slice, 1);
-    __threadfence();
   }
   warps_meet(1, kWorkers);
   if (shared.arrivals != unit.parts - 1) return false;
@@ -444,10 +392,7 @@ __device__ void store_inner(const Scratch& scratch, S& shared, const Unit& unit,
     }
   }
   warps_meet(1, kWorkers);
-  if (threadIdx.x == 0) {
-    __threadfence();
-    add_release(scratch.done + unit.tile, 1);
-  }
+  if (threadIdx.x == 0) add_release(scratch.done + unit.tile, 1);
 }
 
 /// The second projection of a row before its weight.
@@ -503,6 +448,8 @@ __device__ void work(const StreamParams& params, S& shared) {
   Turn<S::kStages> turn;
   Turn<kQueue> queue;
   int parity = 0;
+  const int group = threadIdx.x / 128;
+  if (S::kTurns && group == 1) warps_arrive(kTurnBarrier, kWorkers);
   while (true) {
     Unit unit = next_unit(shared, queue);
     // The same in all lanes, and known to the compiler to be.
@@ -533,6 +480,7 @@ __device__ void work(const StreamParams& params, S& shared) {
       }
     }
   }
+  if (S::kTurns && group == 0) warps_meet(kTurnBarrier, kWorkers);  // the turn that is left
 }
 
 #endif  // MOE_WARPGROUPS
@@ -546,19 +494,17 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
       barrier_init(shared_address(&shared.full[i]), 1 + kLoaders);
-      barrier_init(shared_address(&shared.empty[i]), S::kBlocks * kWorkerWarps);
+      barrier_init(shared_address(&shared.empty[i]), kWorkerWarps);
     }
     for (int i = 0; i < kQueue; ++i) {
       barrier_init(shared_address(&shared.unit_full[i]), 1);
       barrier_init(shared_address(&shared.unit_empty[i]), kWorkerWarps + kLoaderWarps);
     }
-    for (int i = 0; i < kClaims; ++i) barrier_init(shared_address(&shared.claim_full[i]), 1);
     barriers_visible();
     prefetch_map(params.first);
     prefetch_map(params.second);
   }
   __syncthreads();
-  if constexpr (S::kBlocks > 1) cluster_meet();
   wait_for_previous_kernel();
   if (threadIdx.x >= kWorkers) {
     drop_registers<S::kFetchRegisters>();
@@ -571,8 +517,6 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
     take_registers<S::kWorkRegisters>();
     work(params, shared);
   }
-  // Neither block leaves while the other may still write to it.
-  if constexpr (S::kBlocks > 1) cluster_meet();
 #endif
 }
 

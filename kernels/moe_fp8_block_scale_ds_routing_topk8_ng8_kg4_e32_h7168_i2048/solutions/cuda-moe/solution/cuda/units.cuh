@@ -28,19 +28,19 @@ struct alignas(16) Unit {
   int unused[2];
 };
 
-/// What a warp knows of all experts; lane e holds that of expert e. A group is a tile for each
-/// block of a cluster; tiles of an expert have about as many rows each, multiples of eight.
-template <int kTile, int kPieces, int kBlocks>
+/// What a warp knows of all experts; lane e holds that of expert e. Tiles of an expert have about
+/// as many rows each, multiples of eight.
+template <int kTile, int kPieces>
 struct Schedule {
   static constexpr int kSlices = slices_for(kPieces);
   static constexpr int kOutputs = outputs_for(kPieces);
 
   int rows;
   int row;         // first
-  int groups;
-  int group;       // first
+  int tiles;
+  int tile;        // first
   int tile_rows;
-  int all_groups;
+  int all_tiles;
   int first_parts;
   int second_parts;
 
@@ -49,51 +49,48 @@ struct Schedule {
     Schedule s;
     s.rows = __ldcg(scratch.count + lane);
     s.row = __ldcg(scratch.first + lane);
-    s.groups = (s.rows + kBlocks * kTile - 1) / (kBlocks * kTile);
-    const int tiles = max(s.groups * kBlocks, 1);
-    s.tile_rows = ((s.rows + tiles - 1) / tiles + 7) / 8 * 8;
-    int sum = s.groups;
+    s.tiles = (s.rows + kTile - 1) / kTile;
+    const int divisor = max(s.tiles, 1);
+    s.tile_rows = ((s.rows + divisor - 1) / divisor + 7) / 8 * 8;
+    int sum = s.tiles;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
       const int other = __shfl_up_sync(kAllLanes, sum, step);
       if (lane >= step) sum += other;
     }
-    s.group = sum - s.groups;
-    s.all_groups = __shfl_sync(kAllLanes, sum, 31);
-    s.first_parts = may_split && s.all_groups <= kPartTiles ? kParts : 1;
-    s.second_parts = 1;
-    if (may_split && s.all_groups <= kSomeTiles) s.second_parts = 2;
-    if (may_split && s.all_groups <= kFewTiles) s.second_parts = 4;
+    s.tile = sum - s.tiles;
+    s.all_tiles = __shfl_sync(kAllLanes, sum, 31);
+    s.first_parts = !may_split ? 1 : s.all_tiles == 1 ? 4 : s.all_tiles == 2 ? 2 : 1;
+    s.second_parts = may_split && (s.all_tiles == 1 || s.all_tiles == 3) ? 2 : 1;
     return s;
   }
 
-  /// Unit `index` for block `rank` of a cluster; all lanes get it.
-  __device__ Unit unit(int index, int rank) const {
+  /// Unit `index`; all lanes get it.
+  __device__ Unit unit(int index) const {
     Unit u;
-    const int firsts = all_groups * kSlices * first_parts;
-    const int seconds = all_groups * kOutputs * second_parts;
+    const int firsts = all_tiles * kSlices * first_parts;
+    const int seconds = all_tiles * kOutputs * second_parts;
     u.phase = index < firsts ? 0 : index < firsts + seconds ? 1 : 2;
     if (u.phase == 2) return u;
     if (u.phase == 1) index -= firsts;
     u.parts = u.phase == 0 ? first_parts : second_parts;
-    const int each = (u.phase == 0 ? kSlices : kOutputs) * u.parts;  // units of a group
-    const unsigned started = __ballot_sync(kAllLanes, group * each <= index && groups > 0);
+    const int each = (u.phase == 0 ? kSlices : kOutputs) * u.parts;  // units of a tile
+    const unsigned started = __ballot_sync(kAllLanes, tile * each <= index && tiles > 0);
     u.expert = 31 - __clz(started);
-    const int here = __shfl_sync(kAllLanes, groups, u.expert);
-    const int first_group = __shfl_sync(kAllLanes, group, u.expert);
+    const int here = __shfl_sync(kAllLanes, tiles, u.expert);
+    const int first_tile = __shfl_sync(kAllLanes, tile, u.expert);
     const int count = __shfl_sync(kAllLanes, rows, u.expert);
     const int most = __shfl_sync(kAllLanes, tile_rows, u.expert);
     const int first_row = __shfl_sync(kAllLanes, row, u.expert);
-    index -= first_group * each;
-    // Groups of an expert take turns: they share weights.
-    const int which = index % here * kBlocks + rank;
+    index -= first_tile * each;
+    // Tiles of an expert take turns: they share weights.
+    const int which = index % here;
     index /= here;
     u.part = index % u.parts;
     u.place = index / u.parts;
-    u.tile = first_group * kBlocks + which;
-    // The last block of a cluster may have no rows: it reads some, and stores none.
-    u.rows = max(min(count - which * most, most), 0);
-    u.row = first_row + min(which * most, count - 1);
+    u.tile = first_tile + which;
+    u.rows = min(count - which * most, most);
+    u.row = first_row + which * most;
     const int depth = (u.phase == 0 ? kHiddenBlocks : kInnerBlocks) / u.parts;
     u.begin = u.part * depth;
     u.end = u.begin + depth;

@@ -217,56 +217,6 @@ __device__ __forceinline__ void copy_box(uint32_t target, const TensorMap& map, 
       : "memory");
 }
 
-/// The same into the same place of all blocks of the mask, and to the same barrier of each.
-__device__ __forceinline__ void copy_box_to(uint16_t blocks, uint32_t target, const TensorMap& map,
-                                            int x0, int x1, int x2, int x3, int x4,
-                                            uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(target),
-      "l"(&map), "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(barrier), "h"(blocks)
-      : "memory");
-}
-
-__device__ __forceinline__ void copy_box_to(uint16_t blocks, uint32_t target, const TensorMap& map,
-                                            int x0, int x1, uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(target),
-      "l"(&map), "r"(x0), "r"(x1), "r"(barrier), "h"(blocks)
-      : "memory");
-}
-
-/// The address of the other block of a pair's shared memory that is this one's there.
-__device__ __forceinline__ uint32_t address_in(uint32_t block, uint32_t address) {
-  uint32_t result;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(result) : "r"(address), "r"(block));
-  return result;
-}
-
-__device__ __forceinline__ uint32_t rank_in_cluster() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-__device__ __forceinline__ void barrier_arrive_in_cluster(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
-               : "memory");
-}
-
-/// Stores a word in another block, and reports its 4 bytes to a barrier there.
-__device__ __forceinline__ void store_in_cluster(uint32_t target, int x, uint32_t barrier) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.s32 [%0], %1, [%2];" ::"r"(target),
-      "r"(x), "r"(barrier)
-      : "memory");
-}
-
-__device__ __forceinline__ void cluster_meet() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
 __device__ __forceinline__ void prefetch_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
