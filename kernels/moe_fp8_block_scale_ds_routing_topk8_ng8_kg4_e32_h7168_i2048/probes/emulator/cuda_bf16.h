@@ -1,0 +1,13 @@
+// Stands in for the toolkit's header: a bfloat16 is the upper half of a float.
+#pragma once
+
+#include "cuda_runtime.h"
+
+struct __nv_bfloat16 {
+  uint16_t bits;
+};
+
+inline __nv_bfloat16 __float2bfloat16(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16)};
+}
