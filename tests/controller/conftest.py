@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from kopt_controller.campaign import Campaign, start_campaign
+from kopt_controller.campaign import Campaign, CampaignResult, start_campaign
 from kopt_controller.config import RunConfig
 from kopt_controller.simulated import SimulatedDevice, SimulatedHarness, bowl
 from kopt_harness.catalog import Catalog
@@ -109,6 +109,20 @@ def plain_config() -> str:
 def toy(tmp_path: Path) -> Toy:
     """A fresh root in a folder of its own."""
     return make_toy(tmp_path)
+
+
+class Searched(NamedTuple):
+    """A toy root in which a campaign has run."""
+
+    toy: Toy
+    campaign: CampaignResult
+
+
+@pytest.fixture(scope="session")
+def searched_toy(tmp_path_factory: pytest.TempPathFactory) -> Searched:
+    """Three rounds are closed; for tests that only read."""
+    toy = make_toy(tmp_path_factory.mktemp("searched"))
+    return Searched(toy, toy.campaign(rounds=3).execute())
 
 
 def make_toy(path: Path) -> Toy:

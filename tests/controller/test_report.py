@@ -18,13 +18,13 @@ from kopt_controller.reports import Edition, csv_files, markdown, page, write_fi
 from kopt_controller.reports.chart import Axis, limits, ticks
 from kopt_controller.reports.contents import tables_of
 from kopt_controller.reports.figures import figures_of
+from kopt_controller.reports.page import MOST_ROWS
 from kopt_controller.reports.svg import draw
-from kopt_controller.views import Chapter, Sources, SubjectKey, subject_chapter
+from kopt_controller.views import Chapter, EvaluationTable, Sources, SubjectKey, subject_chapter
 from kopt_harness.catalog import Catalog
 from kopt_harness.errors import UnavailableError
 from kopt_harness.root import Root
 
-RESULTS = Path(__file__).parents[3] / "shared" / "data" / "results"
 HOSTILE = "</script><img src=x onerror=alert(1)>|`*\n=1+1"
 GDN = "gdn_decode_qk4_v8_d128_k_last"
 
@@ -45,11 +45,10 @@ def retained(tmp_path_factory: pytest.TempPathFactory) -> Chapter:
     return _chapter(Root(folder), GDN, "h200")
 
 
-@pytest.fixture
-def searched(toy: Any) -> Chapter:
+@pytest.fixture(scope="module")
+def searched(searched_toy: Any) -> Chapter:
     """Three rounds on the simulated device."""
-    toy.campaign(rounds=3).execute()
-    return _chapter(toy.root, "toy_op_n", "cpu")
+    return _chapter(searched_toy.toy.root, "toy_op_n", "cpu")
 
 
 def _chapter(root: Root, definition: str, target: str) -> Chapter:
@@ -115,6 +114,25 @@ def test_ids_of_the_page_are_unique(retained: Chapter, searched: Chapter) -> Non
     assert set(targets) <= set(ids)
 
 
+def test_a_table_of_very_many_rows_has_the_latest_and_says_so(searched: Chapter) -> None:
+    """A page stays one that a browser opens; CSV has every row."""
+    count = MOST_ROWS + 5
+    rows = tuple((1, 0, 0, 0, 0, float(number)) for number in range(count))
+    told = EvaluationTable(
+        solutions=("abc",), uuids=("u",), verdicts=("pass",), phases=("check",), rows=rows
+    )
+    chapter = searched.model_copy(update={"evaluations": told})
+    text = page(edition_of(chapter), interactive=False)
+    assert f"The latest {MOST_ROWS:,} of {count:,}" in text
+    (data,) = re.findall(r'id="c1-d-evaluations">(.*?)</script>', text, re.S)
+    packed = json.loads(data)
+    assert packed["rows"] == MOST_ROWS
+    medians = packed["columns"][-1]
+    assert len(medians) == MOST_ROWS
+    files = {file.name: file.text for file in csv_files(edition_of(chapter))}
+    assert len(files["toy-cpu-evaluations.csv"].splitlines()) == count + 1
+
+
 def test_the_headline_is_said_in_the_page_and_in_markdown(retained: Chapter) -> None:
     """Ratio, interval and both means stand there."""
     for text in (page(edition_of(retained), interactive=False), markdown(edition_of(retained))):
@@ -161,16 +179,26 @@ def test_csv_texts_are_no_formulas(searched: Chapter) -> None:
 def test_the_same_report_gives_the_same_figures(searched: Chapter, tmp_path: Path) -> None:
     """Figures for a paper can be committed: no date and no random id is in them."""
     pytest.importorskip("matplotlib")
+    chapter = searched.model_copy(update={"headline": None})
     found = []
     for name in ("one", "two"):
         folder = tmp_path / name
         folder.mkdir()
-        files = list(write_figures(edition_of(searched), folder))
+        files = list(write_figures(edition_of(chapter), folder))
         found.append([(path.name, path.read_bytes()) for path in files])
     assert found[0] == found[1]
-    names = [name for name, _ in found[0]]
-    assert len(names) == 2 * len(figures_of(searched))
-    assert all(content.startswith(b"%PDF") for name, content in found[0] if name.endswith("pdf"))
+    assert [name for name, _ in found[0]] == ["toy-cpu-trajectory.pdf", "toy-cpu-trajectory.svg"]
+    assert found[0][0][1].startswith(b"%PDF")
+    assert b"Trajectory" in found[0][1][1], "text stays text"
+
+
+def test_every_kind_of_figure_can_be_drawn_for_a_paper(retained: Chapter, tmp_path: Path) -> None:
+    """Bars with ranges, lines, a roof, rows of samples."""
+    pytest.importorskip("matplotlib")
+    names = {path.name for path in write_figures(edition_of(retained), tmp_path)}
+    expected = {f"gdn_decode-h200-{chart.id}.svg" for chart in figures_of(retained)}
+    assert expected <= names
+    assert all((tmp_path / name).stat().st_size > 2000 for name in names)
 
 
 def test_figures_show_every_candidate_and_workload(retained: Chapter, searched: Chapter) -> None:
@@ -188,6 +216,36 @@ def test_figures_show_every_candidate_and_workload(retained: Chapter, searched: 
     assert len(latency["candidate"].points) == len(retained.workloads)
     assert len(latency["floor"].points) == len(retained.workloads)
     assert {"speedup", "latency", "roofline", "samples"} <= set(charts)
+
+
+def test_baselines_stand_beside_the_incumbent(tmp_path: Path) -> None:
+    """With their own ratio, which is theirs over the candidate's, in tables and figures."""
+    checkout = Path(__file__).parents[2]
+    (tmp_path / "kernels").symlink_to(checkout / "kernels")
+    source = checkout / "artifacts" / "retained" / GDN / "h200"
+    folder = tmp_path / "artifacts" / "retained" / GDN / "h200"
+    folder.mkdir(parents=True)
+    (folder / "decision.json").write_bytes((source / "decision.json").read_bytes())
+    summary = json.loads((source / "summary.json").read_text())
+    for row in summary["workloads"]:
+        row["baselines"] = {"peer": 2 * row["median_us"]}
+    summary["baselines"] = {
+        "peer": {"mean_us": 2 * summary["mean_us"], "ratio": 1.98, "ci": [1.97, 1.99]}
+    }
+    (folder / "summary.json").write_text(json.dumps(summary))
+    chapter = _chapter(Root(tmp_path), GDN, "h200")
+    (peer,) = [row for row in chapter.efficiency if row.role == "baseline"]
+    assert (peer.name, peer.speedup, peer.ci) == ("peer", 1.98, (1.97, 1.99))
+    assert peer.mean_us == pytest.approx(2 * summary["mean_us"])
+    text = markdown(edition_of(chapter))
+    assert "| baseline | peer |" in text
+    assert "1.980 \\[1.970, 1.990\\]" in text
+    charts = {chart.id: chart for chart in figures_of(chapter)}
+    latency = {series.role: series for series in charts["latency"].series}
+    assert [point.y for point in latency["baseline"].points] == [
+        2 * point.y for point in latency["candidate"].points
+    ]
+    assert "samples" not in charts, "this evidence has none"
 
 
 def test_a_floor_is_drawn_only_where_it_is_known(searched: Chapter) -> None:
@@ -290,67 +348,3 @@ def test_tables_have_a_cell_for_every_heading(retained: Chapter, searched: Chapt
     for chapter in (retained, searched):
         for table in tables_of(chapter).values():
             assert all(len(row) == len(table.columns) for row in table.rows), table.id
-
-
-@pytest.mark.skipif(not RESULTS.is_dir(), reason="the shared result files are not here")
-def test_imported_tables_have_the_figures_of_the_files(
-    toy: Any, checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Means, medians and P95, which the files take at the rounded place 0.95 (n - 1)."""
-    folder = tmp_path / "root"
-    folder.mkdir()
-    (folder / "kernels").symlink_to(checkout / "kernels")
-    root = ["--root", str(folder)]
-    assert main([*root, "import", str(RESULTS)]) == 0
-    assert main([*root, "report", "--csv", str(tmp_path / "csv"), "-q"]) == 0
-    capsys.readouterr()
-    with (tmp_path / "csv" / "imported-runs.csv").open(newline="") as stream:
-        runs = {row["file"]: row for row in csv.DictReader(stream)}
-    names = {
-        "mean_us": ("avg_latency_ms", 1e3),
-        "median_us": ("median_latency_ms", 1e3),
-        "p95_place_us": ("p95_latency_ms", 1e3),
-        "reference_mean_us": ("avg_reference_latency_ms", 1e3),
-        "reference_median_us": ("median_reference_latency_ms", 1e3),
-        "mean_speedup": ("avg_speedup_factor", 1.0),
-        "median_speedup": ("median_speedup_factor", 1.0),
-        "p95_place_speedup": ("p95_speedup_factor", 1.0),
-    }
-    files = sorted(RESULTS.glob("*.retained_run.json"))
-    assert files
-    for path in files:
-        (stated,) = json.loads(path.read_text())["summary"].values()
-        for column, (name, scale) in names.items():
-            found = float(runs[path.name][column])
-            assert found == pytest.approx(stated[name] * scale, rel=1e-12), (path.name, name)
-    with (tmp_path / "csv" / "imported-claims.csv").open(newline="") as stream:
-        claims = list(csv.DictReader(stream))
-    assert {row["verdict"] for row in claims} == {"agrees"}
-    by = {row["by"] for row in claims if row["figure"].startswith("p95")}
-    assert by == {"nearest place", "nearest rank and nearest place"}
-
-
-def test_a_claim_that_does_not_follow_is_called_so(
-    toy: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A stated mean that is not that of the entries differs."""
-    entries = {f"0000000{n}-toy": {"status": "PASSED", "latency_ms": 1.0 + n} for n in range(3)}
-    document = {
-        "results": {"toy_op_n": entries},
-        "summary": {"toy_op_n": {"avg_latency_ms": 1.5, "median_latency_ms": 2.0}},
-    }
-    path = tmp_path / "theirs.json"
-    path.write_text(json.dumps(document))
-    root = ["--root", str(toy.root.path)]
-    assert main([*root, "import", str(path)]) == 0
-    assert main([*root, "report", "--csv", str(tmp_path / "csv")]) == 0
-    capsys.readouterr()
-    with (tmp_path / "csv" / "imported-claims.csv").open(newline="") as stream:
-        verdicts = {row["figure"]: row["verdict"] for row in csv.DictReader(stream)}
-    assert verdicts == {"avg_latency_ms": "differs", "median_latency_ms": "agrees"}
-
-
-@pytest.fixture
-def checkout() -> Path:
-    """The repository."""
-    return Path(__file__).parents[2]

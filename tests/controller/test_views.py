@@ -1,5 +1,6 @@
 """Views of the archive: the same figures as the journals and the committed evidence."""
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ from kopt_controller.views import (
     list_subjects,
     nearest_place,
     nearest_rank,
+    retained_pair,
     run_chapter,
     subject_chapter,
 )
@@ -39,8 +41,9 @@ def campaign(toy: Any) -> CampaignResult:
     return toy.campaign(rounds=3).execute()
 
 
-def test_a_chapter_has_every_round_and_candidate_of_the_campaign(toy, campaign) -> None:
+def test_a_chapter_has_every_round_and_candidate_of_the_campaign(searched_toy: Any) -> None:
     """Nothing that was measured is left out."""
+    toy, campaign = searched_toy
     chapter = chapter_of(toy.root, "toy_op_n", "cpu")
     assert [point.round for point in chapter.rounds] == [1, 2, 3]
     expected = [c.sha256 for result in campaign.rounds for c in result.candidates]
@@ -48,8 +51,9 @@ def test_a_chapter_has_every_round_and_candidate_of_the_campaign(toy, campaign) 
     assert [point.label for point in chapter.rounds] == [r.decision.label for r in campaign.rounds]
 
 
-def test_the_best_level_is_the_product_of_the_promoted_ratios(toy, campaign) -> None:
+def test_the_best_level_is_the_product_of_the_promoted_ratios(searched_toy: Any) -> None:
     """Best so far is what the promotions have multiplied up to."""
+    toy, campaign = searched_toy
     chapter = chapter_of(toy.root, "toy_op_n", "cpu")
     level = 1.0
     for result, point in zip(campaign.rounds, chapter.rounds, strict=True):
@@ -59,8 +63,9 @@ def test_the_best_level_is_the_product_of_the_promoted_ratios(toy, campaign) -> 
     assert level < 1, "the fixture promotes something"
 
 
-def test_the_headline_is_the_last_promotion(toy, campaign) -> None:
+def test_the_headline_is_the_last_promotion(searched_toy: Any) -> None:
     """A later round that promotes nothing does not replace it."""
+    toy, campaign = searched_toy
     headline = chapter_of(toy.root, "toy_op_n", "cpu").headline
     promoted = [r for r in campaign.rounds if r.promotion is not None and r.promotion.applied][-1]
     assert headline is not None
@@ -69,8 +74,9 @@ def test_the_headline_is_the_last_promotion(toy, campaign) -> None:
     assert headline.ci == promoted.sweep.comparison.ci
 
 
-def test_directions_count_every_candidate_once(toy, campaign) -> None:
+def test_directions_count_every_candidate_once(searched_toy: Any) -> None:
     """The outcomes of a direction add up to what was tried in it."""
+    toy = searched_toy.toy
     chapter = chapter_of(toy.root, "toy_op_n", "cpu")
     for row in chapter.directions:
         parts = row.faster + row.undecided + row.slower + row.wrong + row.not_judged
@@ -78,7 +84,7 @@ def test_directions_count_every_candidate_once(toy, campaign) -> None:
     assert sum(row.tried for row in chapter.directions) == len(chapter.candidates)
 
 
-def test_a_chapter_of_one_run_has_that_run_alone(toy, campaign) -> None:
+def test_a_chapter_of_one_run_has_that_run_alone(toy: Any, campaign: CampaignResult) -> None:
     """Other campaigns of the same operator stay out."""
     toy.campaign(rounds=1).execute()
     with open_index(toy.root.local) as index:
@@ -89,7 +95,7 @@ def test_a_chapter_of_one_run_has_that_run_alone(toy, campaign) -> None:
     assert len(both.runs) == 2
 
 
-def test_a_steer_that_no_round_has_heard_waits(toy, campaign) -> None:
+def test_a_steer_that_no_round_has_heard_waits(toy: Any, campaign: CampaignResult) -> None:
     """It is shown, and belongs to no round yet."""
     run = Archive(toy.root.local).run(campaign.run)
     append_steers(run.folder / STEER_FILE, [Steer(kind="note", value="try tiles", by="ann")])
@@ -97,7 +103,7 @@ def test_a_steer_that_no_round_has_heard_waits(toy, campaign) -> None:
     assert (steer.order, steer.value, steer.by) == (0, "try tiles", "ann")
 
 
-def test_a_damaged_run_is_a_problem_beside_the_others(toy, campaign) -> None:
+def test_a_damaged_run_is_a_problem_beside_the_others(toy: Any, campaign: CampaignResult) -> None:
     """One unreadable journal hides no other run."""
     broken = toy.campaign(rounds=1)
     broken.run.journal_path.write_text('{"schema": 99}\n{"schema": 99}\n')
@@ -106,7 +112,7 @@ def test_a_damaged_run_is_a_problem_beside_the_others(toy, campaign) -> None:
     assert any(broken.run.id in problem for problem in chapter.problems)
 
 
-def test_a_chapter_outlives_its_definition(toy, campaign) -> None:
+def test_a_chapter_outlives_its_definition(toy: Any, campaign: CampaignResult) -> None:
     """What was measured is shown when the operator's folder is gone."""
     (toy.root.kernels / "toy_op_n").rename(toy.root.path / "gone")
     chapter = chapter_of(toy.root, "toy_op_n", "cpu")
@@ -159,8 +165,9 @@ def test_damaged_evidence_is_a_problem_and_hides_no_round(
     assert any("toy_op_n/cpu" in problem for problem in chapter.problems)
 
 
-def test_samples_are_those_of_the_sweep_of_the_headline(toy: Any, campaign: CampaignResult) -> None:
+def test_samples_are_those_of_the_sweep_of_the_headline(searched_toy: Any) -> None:
     """As many calls as the blocks of the journal have, of both solutions."""
+    toy = searched_toy.toy
     chapter = chapter_of(toy.root, "toy_op_n", "cpu")
     assert chapter.headline is not None
     run, _, number = chapter.headline.source.partition("/")
@@ -174,7 +181,7 @@ def test_samples_are_those_of_the_sweep_of_the_headline(toy: Any, campaign: Camp
         assert len(each.incumbent_ns) == sum(len(value["a_ns"]) for value in own)
 
 
-def test_campaign_rows_need_no_journal(toy, campaign) -> None:
+def test_campaign_rows_need_no_journal(toy: Any, campaign: CampaignResult) -> None:
     """A list of campaigns is answered by the index alone."""
     with open_index(toy.root.local) as index:
         Archive(toy.root.local).run(campaign.run).journal_path.unlink()
@@ -183,7 +190,7 @@ def test_campaign_rows_need_no_journal(toy, campaign) -> None:
     assert sum(row.decisions.values()) == 3
 
 
-def test_retained_evidence_makes_a_chapter_without_any_run(checkout, tmp_path) -> None:
+def test_retained_evidence_makes_a_chapter_without_any_run(checkout: Path, tmp_path: Path) -> None:
     """Committed evidence alone has headline, workloads, floors and samples."""
     folder = tmp_path / "artifacts"
     folder.mkdir()
@@ -210,8 +217,32 @@ def test_retained_evidence_makes_a_chapter_without_any_run(checkout, tmp_path) -
     )
 
 
+def test_evidence_that_times_one_workload_of_a_size_has_ratios_for_all_of_it(
+    checkout: Path, tmp_path: Path
+) -> None:
+    """Where rounds take the workloads of a size in turn, its blocks stand for each of them."""
+    source = checkout / "artifacts/retained/gdn_decode_qk4_v8_d128_k_last/h200"
+    folder = tmp_path / "gdn" / "h200"
+    folder.mkdir(parents=True)
+    for name in ("summary.json", "decision.json"):
+        (folder / name).write_bytes((source / name).read_bytes())
+    rows = json.loads((source / "summary.json").read_text())["workloads"]
+    kept = {row["axes"]["batch_size"]: row["uuid"] for row in rows}
+    units = json.loads(gzip.decompress((source / "samples.json.gz").read_bytes()))
+    few = {
+        k: v for k, v in units.items() if "/block/" not in k or k.split("/")[-2] in kept.values()
+    }
+    (folder / "samples.json.gz").write_bytes(gzip.compress(json.dumps(few).encode()))
+    whole = {row.uuid: row for row in retained_pair(source).rows}
+    pair = retained_pair(folder)
+    assert len(kept) < len(pair.rows)
+    for row in pair.rows:
+        same = whole[kept[row.axes["batch_size"]]]
+        assert (row.ratio, row.ci, row.blocks) == (same.ratio, same.ci, same.blocks)
+
+
 @pytest.mark.parametrize(("n", "rank", "place"), [(19, 19, 18), (54, 52, 51), (100, 95, 95)])
-def test_the_two_percentiles_differ_as_they_say(n, rank, place) -> None:
+def test_the_two_percentiles_differ_as_they_say(n: int, rank: int, place: int) -> None:
     """The value at a place of 1 to n is the place itself."""
     ordered = [float(each) for each in range(1, n + 1)]
     assert (nearest_rank(ordered), nearest_place(ordered)) == (rank, place)

@@ -186,7 +186,12 @@ def _workloads(chapter: Chapter) -> Table:
         *(Column(name, "us", f"{name}_us") for name in names),
         Column("floor", "us", "floor_us", "least possible time"),
         Column("x floor", "number", "times_floor"),
-        Column("blocks", "count", "blocks", "paired blocks that were measured"),
+        Column(
+            "blocks",
+            "count",
+            "blocks",
+            "paired blocks; of all workloads of its size where rounds time one of them in turn",
+        ),
         Column("note", help="slower: beyond the margin, corrected for the number of workloads"),
         Column("regime"),
         Column("uuid", "code"),

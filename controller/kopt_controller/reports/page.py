@@ -37,6 +37,8 @@ PACKED_FROM = 300
 """Rows from which a table is data that a script shows a page of."""
 MOST_DECISIONS = 100
 """Decision records that stand in full in the page, the latest first."""
+MOST_ROWS = 20_000
+"""Of a table in the page, the latest; CSV has all."""
 GOOD = frozenset({"ok", "pass", "PASSED", "faster", "promoted", "promote", "agrees"})
 POOR = frozenset(
     {"NOT MET", "fail", "reject", "crash", "timeout", "wrong", "slower", "differs", "refused"}
@@ -124,6 +126,7 @@ def _hash(script: str) -> str:
 def _chapter(number: int, chapter: Chapter) -> _ShownChapter:
     name = f"c{number}"
     tables = {**tables_of(chapter), "evaluations": evaluations_table(chapter)}
+    tables = {key: _latest(table) for key, table in tables.items()}
     latest = chapter.decisions[::-1]
     return _ShownChapter(
         id=name,
@@ -136,6 +139,14 @@ def _chapter(number: int, chapter: Chapter) -> _ShownChapter:
         sections=_sections(chapter),
         big={} if chapter.headline is None else _big(chapter, chapter.headline),
     )
+
+
+def _latest(table: Table) -> Table:
+    """So that a page stays one that a browser opens, however many runs there are."""
+    if len(table.rows) <= MOST_ROWS:
+        return table
+    told = f"{table.caption} The latest {MOST_ROWS:,} of {len(table.rows):,}; CSV has them all."
+    return table._replace(rows=table.rows[-MOST_ROWS:], caption=told)
 
 
 def _sections(chapter: Chapter) -> list[tuple[str, str]]:

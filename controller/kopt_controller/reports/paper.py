@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .chart import Chart, Role, Series
+from .chart import Chart, Role, Series, limits, ticks
 from .edition import Edition
 from .extras import load
 from .figures import figures_of
@@ -83,12 +83,21 @@ def _write(chart: Chart, folder: Path, stem: str) -> Iterator[Path]:
 
 
 def _draw(chart: Chart, axes: Axes) -> None:
+    points = [point for series in chart.series for point in series.points]
+    values = {
+        "x": [point.x for point in points],
+        "y": [v for p in points for v in (p.y, p.low, p.high) if v is not None],
+    }
     for name, axis in (("x", chart.x), ("y", chart.y)):
         if axis.scale == "log":
             getattr(axes, f"set_{name}scale")("log")
+        span = limits(axis, values[name])
+        most = len(axis.categories) or 7
+        places = ticks(axis, *span, most=min(most, 24))
+        getattr(axes, f"set_{name}ticks")([at for at, _ in places], [text for _, text in places])
+        getattr(axes, f"set_{name}ticks")([], minor=True)
+        getattr(axes, f"set_{name}lim")(*span)
         getattr(axes, f"set_{name}label")(axis.title)
-        if axis.categories:
-            getattr(axes, f"set_{name}ticks")(range(len(axis.categories)), axis.categories)
     if chart.is_sideways:
         axes.invert_yaxis()
     if len(chart.x.categories) > 12:
@@ -107,7 +116,8 @@ def _series(series: Series, axes: Axes) -> None:
     xs, ys = [p.x for p in series.points], [p.y for p in series.points]
     colour = COLOURS[series.role]
     if series.marker == "bar":
-        axes.bar(xs, ys, width=0.6, color=colour, label=series.name)
+        heights = [y - 1.0 for y in ys]
+        axes.bar(xs, heights, width=0.6, bottom=1.0, color=colour, label=series.name)
         spread = [
             (p.x, p.y, p.low, p.high)
             for p in series.points

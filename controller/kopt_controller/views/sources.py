@@ -38,6 +38,10 @@ _RESULT = re.compile(r"r\d+/result")
 _BLOCK = re.compile(r"(?:r(\d+)/)?sweep/[^/]+/[^/]+/(?:[^/]+/)*block/([^/]+)/([^/]+)/\d+")
 
 
+MIN_BLOCKS = 2
+"""From which on there is an interval."""
+
+
 class PairRow(NamedTuple):
     """One workload of a pair."""
 
@@ -192,8 +196,9 @@ def _retained(
 ) -> Pair:
     old = summary["incumbent"]
     confidence = old["confidence"]
+    pooled = _by_shape(summary["workloads"], blocks)
     rows = [
-        _retained_row(row, blocks.get(row["uuid"], ()), confidence) for row in summary["workloads"]
+        _retained_row(row, pooled.get(row["uuid"], ()), confidence) for row in summary["workloads"]
     ]
     return Pair(
         candidate=Standing(**summary["solution"]),
@@ -217,12 +222,31 @@ def _retained(
     )
 
 
+def _by_shape(
+    rows: Sequence[Mapping[str, Any]], blocks: Mapping[str, Sequence[PairedBlock]]
+) -> dict[str, Sequence[PairedBlock]]:
+    """Blocks of each workload; of its shape, where one of the shape has too few of its own.
+
+    On a GPU a round times one workload of each shape in turn.
+    """
+    shapes: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    for row in rows:
+        shapes.setdefault(tuple(sorted(row["axes"].items())), []).append(row["uuid"])
+    found: dict[str, Sequence[PairedBlock]] = {}
+    for uuids in shapes.values():
+        own = {uuid: blocks.get(uuid, ()) for uuid in uuids}
+        together = [block for each in own.values() for block in each]
+        is_short = min(map(len, own.values())) < MIN_BLOCKS
+        found |= {uuid: together if is_short else own[uuid] for uuid in uuids}
+    return found
+
+
 def _retained_row(
     row: Mapping[str, Any], blocks: Sequence[PairedBlock], confidence: float
 ) -> PairRow:
     """What the summary says, and out of the blocks what it leaves out."""
     incumbent_us = ratio = ci = None
-    if len(blocks) > 1:
+    if len(blocks) >= MIN_BLOCKS:
         found = interval_of([block_levels(blocks)], confidence)
         ratio, ci = found.ratio, (found.lo, found.hi)
         incumbent_us = median(ns for block in blocks for ns in block.a_ns) / 1e3

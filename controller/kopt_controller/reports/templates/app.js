@@ -250,12 +250,13 @@ const axis = (told, colour, sideways) => ({
     ? { tickvals: told.categories.map((_, k) => k), ticktext: told.categories, ...(sideways ? { autorange: "reversed" } : {}) }
     : {}),
 });
+const chart = (figure) => json(figure.dataset.chart);
 const draw = async (figure) => {
-  const chart = json(figure.dataset.chart);
+  const told = chart(figure);
   const Plotly = await load();
   const colour = colours();
   const target = $(".closer", figure);
-  const traces = chart.series.map((series) => {
+  const traces = told.series.map((series) => {
     const shade = colour.role[series.role];
     const common = { name: series.name, x: series.x, y: series.y, text: series.label, hoverinfo: "text" };
     const spread = series.low && {
@@ -273,10 +274,10 @@ const draw = async (figure) => {
     };
   });
   await Plotly.react(target, traces, {
-    height: Math.max(420, 60 + 40 * chart.y.categories.length),
+    height: Math.max(420, 60 + 40 * told.y.categories.length),
     margin: { l: 60, r: 16, t: 24, b: 50 },
     paper_bgcolor: colour.card, plot_bgcolor: colour.card, font: { color: colour.soft, family: "system-ui, sans-serif", size: 12 },
-    xaxis: axis(chart.x, colour, false), yaxis: axis(chart.y, colour, chart.sideways),
+    xaxis: axis(told.x, colour, false), yaxis: axis(told.y, colour, told.sideways),
     legend: { orientation: "h", y: 1.12, x: 0 }, hovermode: "closest", dragmode: "zoom",
   }, { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] });
 };
@@ -288,17 +289,20 @@ if (packed && "DecompressionStream" in globalThis) {
     toggle.addEventListener("click", async () => {
       const open = toggle.getAttribute("aria-pressed") !== "true";
       toggle.setAttribute("aria-pressed", String(open));
-      toggle.textContent = open ? "Back" : "Explore";
+      toggle.textContent = open ? "Loading" : "Explore";
       let closer = $(".closer", figure);
       if (!closer) {
         closer = document.createElement("div");
         closer.className = "closer";
         $(".canvas", figure).after(closer);
       }
-      $(".canvas", figure).hidden = open;
-      $(".legend", figure).hidden = open;
       closer.hidden = !open;
       if (open) await draw(figure);
+      const still = toggle.getAttribute("aria-pressed") === "true";
+      closer.hidden = !still;
+      $(".canvas", figure).hidden = still;
+      $(".legend", figure).hidden = still || chart(figure).series.length === 1;
+      toggle.textContent = still ? "Back" : "Explore";
     });
   }
   document.addEventListener("theme", () => {
