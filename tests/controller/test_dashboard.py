@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from kopt_controller.cli import main
 from kopt_controller.steering import STEER_FILE, read_steers
 from kopt_harness.archive import Archive, Run
 from kopt_harness.errors import UsageError
@@ -326,3 +327,14 @@ def test_control_c_ends_it_and_nothing_else(toy: Toy) -> None:
         process.kill()
     assert process.returncode == 0, said
     assert said == "the dashboard has ended; the run goes on\n"
+
+
+def test_without_the_extra_the_user_is_told_what_to_install(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And how to look without it."""
+    monkeypatch.setitem(sys.modules, "kopt_controller.dashboard.serve", None)
+    assert main(["--root", str(toy.root.path), "dashboard"]) == UsageError.exit_code
+    said = capsys.readouterr().err
+    assert "kopt-gpu[dashboard]" in said
+    assert "kopt status --watch" in said

@@ -142,6 +142,9 @@ def test_a_history_stays_short() -> None:
     assert len(pair.history) <= MOST_POINTS
     assert pair.history[0].blocks == 2
     assert pair.history[-1].blocks == 3 * MOST_POINTS
+    few = pair.document(most=8)["history"]
+    assert len(few) < 20
+    assert (few[0][0], few[-1][0]) == (2, 3 * MOST_POINTS)
 
 
 def test_a_wrong_candidate_is_shown_with_its_reason(toy: Toy) -> None:

@@ -24,6 +24,8 @@ __all__ = ["Fold", "Setup"]
 
 _ROUND = re.compile(r"r(\d+)")
 _STAGES = ("gate", "sweep", "validation")
+_OLD_POINTS = 24
+"""Of the history of a comparison that ended a while ago: hundreds of them are sent at once."""
 _REPLAYED = 6
 """Ended comparisons, the latest, whose samples are kept: of a run that was there before anybody
 looked they get a history all the same."""
@@ -304,7 +306,7 @@ class Fold:
         if len(self._ended) > _REPLAYED:
             # Its samples are not needed any more, and are most of what a long run takes.
             oldest = self._ended.popleft()
-            self.board.update(oldest, **self._pairs.pop(oldest).document())
+            self.board.update(oldest, **self._pairs.pop(oldest).document(most=_OLD_POINTS))
 
     def _result(self, number: int, value: dict[str, Any], time: str) -> None:
         result = parse_round(value)

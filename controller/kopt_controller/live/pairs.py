@@ -111,11 +111,17 @@ class Pair:
             known += [(float(a), float(b)) for a, b in block_levels(blocks)]
         return iter(known)
 
-    def document(self) -> dict[str, Any]:
-        """What is drawn."""
+    def document(self, *, most: int = MOST_POINTS) -> dict[str, Any]:
+        """What is drawn.
+
+        Args:
+            most: Points of the history, about; the first and the last are kept.
+        """
+        step = max(1, len(self.history) // most)
+        points = [*self.history[:-1:step], *self.history[-1:]]
         return {
             "blocks": self.blocks,
             "workloads": self.workloads,
             "confidence": self.confidence,
-            "history": [each.rounded() for each in self.history],
+            "history": [each.rounded() for each in points],
         }
