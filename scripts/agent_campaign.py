@@ -3,9 +3,10 @@
 The agents are the stand-ins of ``tests/agents/stand_ins``: programs named ``claude`` and ``codex``
 and an endpoint on this machine, which speak the real protocols and hand in the C++ solution of
 ``gdn_decode`` with other settings. Everything else is real: worktrees, confinement, packing,
-judge, timing, decision (on one workload, so that nothing is promoted). In each round kopt is killed (SIGKILL) while the agent works, and resumed;
-between rounds a person switches the agent. The campaign starts with a limit of dollars that the
-first agent exceeds, stops at it, and goes on with a higher one, under a limit of device seconds.
+judge, timing, decision (on one workload, so that nothing is promoted). In each round kopt is
+killed (SIGKILL) while the agent works, and resumed; between rounds a person switches the agent.
+The campaign starts with a limit of dollars that the first agent exceeds, stops at it, and goes on
+with a higher one, under a limit of device seconds.
 
     python scripts/agent_campaign.py [--json FILE]
 
