@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kopt_harness.catalog import Catalog
-from kopt_harness.errors import UnavailableError
+from kopt_harness.errors import InvalidInputError, UnavailableError
 from kopt_harness.files import read_text
 from kopt_harness.pack import load
 from kopt_harness.schema import Definition
@@ -28,10 +28,20 @@ def require_ready(name: str, factory: AgentFactory, config: RunConfig) -> None:
 
     Raises:
         UnavailableError: If its program, package or key is missing; says which.
+        InvalidInputError: If a limit of dollars could not hold for it.
     """
     if factory.status is None:
         return
-    status = factory.status(config.settings_of(name))
+    settings = config.settings_of(name)
+    prices = (settings.dollars_per_mtok_in, settings.dollars_per_mtok_out)
+    if config.limits.max_dollars is not None and not factory.says_cost and None in prices:
+        raise InvalidInputError(
+            f"the limit of {config.limits.max_dollars:g} dollars cannot hold: nobody says what "
+            f"{name!r} costs",
+            hint=f"give dollars_per_mtok_in and dollars_per_mtok_out in [agents.{name}], or set "
+            "--max-tokens instead",
+        )
+    status = factory.status(settings)
     if not status["ok"]:
         raise UnavailableError(
             f"the agent {name!r} cannot be asked on this machine",

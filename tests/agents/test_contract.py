@@ -10,7 +10,7 @@ from kopt_controller.agent_settings import AgentSettings
 from kopt_controller.agents import Agent, Writer, agent_names, get_agent
 from kopt_controller.cli import main
 from kopt_controller.directions import load_directions
-from kopt_harness.errors import UnavailableError
+from kopt_harness.errors import InvalidInputError, UnavailableError
 
 Toy = Any
 brief_of, agent_of = kopt_tests_agents.brief_of, kopt_tests_agents.agent_of
@@ -101,3 +101,16 @@ def test_the_doctor_lists_every_agent(checkout: Path, capsys: pytest.CaptureFixt
     agents = {tool["name"]: tool for tool in tools if tool["kind"] == "agent"}
     assert set(agents) == set(agent_names())
     assert all(tool["ok"] or tool["hint"] for tool in agents.values())
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_limit_that_could_not_hold_is_refused(toy: Toy, stand_ins: Any, name: str) -> None:
+    """Where nobody says what a call costs, dollars need prices; tokens are always counted."""
+    settings = {"base_url": stand_ins.url, "model": "m"}
+    prices = {"dollars_per_mtok_in": 1.0, "dollars_per_mtok_out": 4.0}
+    limits = {"max_dollars": 3.0}
+    if not get_agent(name).says_cost:
+        with pytest.raises(InvalidInputError, match="3 dollars cannot hold"):
+            toy.campaign(agent=name, agents={name: settings}, limits=limits)
+    toy.campaign(agent=name, agents={name: {**settings, **prices}}, limits=limits)
+    toy.campaign(agent=name, agents={name: settings}, limits={"max_tokens": 1000})

@@ -9,9 +9,10 @@ from typing import Any
 
 import kopt_tests_agents
 import pytest
-from kopt_controller.agents import RoundBrief
+from kopt_controller.agents import Question, RoundBrief
 from kopt_controller.costs import Allowance
 from kopt_harness.errors import UnavailableError
+from kopt_harness.ledger import DictLedger
 
 Toy = Any
 Install = Callable[[str, Any], Path]
@@ -280,3 +281,23 @@ def test_sub_agents_are_counted_apart(toy: Toy, install: Install) -> None:
     by_name = {usage.sub_agent: usage for usage in proposals.usage}
     assert by_name[""].dollars == pytest.approx(0.09)
     assert by_name["sub-agents"].tokens_in == 40
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_question_is_answered_in_words(toy: Toy, install: Install, name: str) -> None:
+    """In an empty worktree, by the role that asks, once; a shape makes data of the words."""
+    text = 'Here: {"plan": "smaller tiles"}'
+    steps = [["write", "planted.txt", "x"], ["turn", [9, 0, 3], text]]
+    end = ["end", {"text": text}] if name == "claude-code" else ["end"]
+    install(PROGRAMS[name], [[*steps, end]])
+    writer = agent_of(toy, name).writer
+    question = Question("What next?", role="planner", shape={"type": "object"})
+    ledger = DictLedger()
+    answer = writer.ask(question, ledger)
+    assert answer.data == {"plan": "smaller tiles"}
+    assert answer.ending == "done"
+    assert [usage.role for usage in answer.usage] == ["planner"]
+    assert answer.usage[0].tokens_in == 9
+    assert "What next?" in ledger.get("prompt")["text"]
+    install(PROGRAMS[name], [[["error", "asked again", 9]]])
+    assert writer.ask(question, ledger) == answer

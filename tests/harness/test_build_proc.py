@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kopt_harness.environ import worker_environment
+from kopt_harness.environ import agent_environment, worker_environment
 from kopt_harness.proc import run
 
 
@@ -73,6 +73,45 @@ def test_what_outlives_the_program_in_its_session_is_killed() -> None:
     assert done.ok
     assert time.monotonic() - started < 20
     assert _ends(int(done.stdout))
+
+
+def test_output_is_watched_as_it_comes_and_may_end_the_program() -> None:
+    """Standard output alone, in order; what was printed until then is kept."""
+    seen = b""
+
+    def watch(data: bytes) -> bool:
+        nonlocal seen
+        seen += data
+        return b"3" not in seen
+
+    code = (
+        "import sys, time\n"
+        "print('noise', file=sys.stderr, flush=True)\n"
+        "for n in range(1000):\n"
+        "    print(n, flush=True)\n"
+        "    time.sleep(0.02)\n"
+    )
+    done = run([sys.executable, "-c", code], timeout_s=60, watch=watch)
+    assert seen.startswith(b"0\n1\n2\n3")
+    assert b"noise" not in seen
+    assert done.returncode == -signal.SIGKILL
+    assert not done.timed_out
+    assert len(done.stdout.split()) < 1000
+
+
+def test_agents_environment_is_an_allow_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own variables and where networks are; nothing of kopt, nobody else's key."""
+    given = {"A_KEY": "mine", "B_KEY": "theirs", "KOPT_ROOT": "/r", "HTTPS_PROXY": "p"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    environment = agent_environment(tmp_path, ["A_KEY", "NOT_SET"])
+    assert environment["A_KEY"] == "mine"
+    assert environment["HTTPS_PROXY"] == "p"
+    assert {"B_KEY", "KOPT_ROOT", "PYTHONPATH", "NOT_SET"}.isdisjoint(environment)
+    assert environment["HOME"] == str(tmp_path)
+    assert Path(environment["TMPDIR"]).parent == tmp_path
 
 
 def test_worker_environment_is_an_allow_list_with_private_folders(

@@ -152,4 +152,6 @@ def _status(settings: AgentSettings) -> dict[str, Any]:
     return program_status(CodexDialect(), settings)
 
 
-AGENT = AgentFactory(create=_create, promotion="ask", writer=_writer, status=_status)
+AGENT = AgentFactory(
+    create=_create, promotion="ask", writer=_writer, status=_status, says_cost=False
+)

@@ -154,4 +154,6 @@ def _status(settings: AgentSettings) -> dict[str, Any]:
     }
 
 
-AGENT = AgentFactory(create=_create, promotion="ask", writer=_writer, status=_status)
+AGENT = AgentFactory(
+    create=_create, promotion="ask", writer=_writer, status=_status, says_cost=False
+)

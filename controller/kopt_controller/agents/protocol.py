@@ -321,3 +321,5 @@ class AgentFactory(NamedTuple):
     status: Callable[[AgentSettings], dict[str, Any]] | None = None
     """For ``kopt doctor``: ``ok``, ``program``, ``version``, ``key``, ``hint``; starts nothing but
     ``--version``."""
+    says_cost: bool = True
+    """Whether the other side says what a call has cost in dollars; else prices are needed."""
