@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kopt_harness.archive import Archive, Run
 from kopt_harness.catalog import Catalog
-from kopt_harness.errors import LimitReachedError
+from kopt_harness.errors import InterruptedRunError, LimitReachedError
 from kopt_harness.journal import Journal, read_journal
 from kopt_harness.ledger import recorded
 from kopt_harness.retain import set_incumbent
@@ -144,6 +144,9 @@ class Ablation(NamedTuple):
             # The limit is the same in all arms: what was closed before it is what it bought.
             self.notify(error.message)
             rounds = closed_rounds(read_journal(campaign.run.journal_path))
+        except InterruptedRunError as error:
+            # Its own hint goes on with this campaign alone.
+            raise KeyboardInterrupt from error
         last = rounds[-1].incumbent if rounds else self.plan.start
         dispatch = self._dispatched(journal, cell, rounds, last, harness)
         return {
