@@ -47,6 +47,7 @@ To same_bits(From from) {
 inline float __uint_as_float(uint32_t bits) { return same_bits<float>(bits); }
 inline float __int_as_float(int bits) { return same_bits<float>(bits); }
 inline uint32_t __float_as_uint(float x) { return same_bits<uint32_t>(x); }
+inline float __fdividef(float x, float y) { return x / y; }
 inline float __saturatef(float x) { return x > 0.0f ? std::fmin(x, 1.0f) : 0.0f; }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }

@@ -40,6 +40,8 @@ inline uint4 load_page_bytes(const uint8_t* source, uint64_t) {
   return __ldg(reinterpret_cast<const uint4*>(source));
 }
 
+inline void prefetch_line(const void* source) { fibers::check_read(source, 128); }
+
 inline void copy_word(uint32_t target, const void* source) {
   fibers::copy_later(at<uint32_t>(target), static_cast<const uint32_t*>(source));
 }
@@ -53,10 +55,15 @@ inline float of_e4m3(unsigned bits) {
   return bits & 128 ? -size : size;
 }
 
-inline uint32_t to_halves(uint16_t pair) {
+inline uint32_t two_halves(unsigned pair) {
   const _Float16 low = static_cast<_Float16>(of_e4m3(pair & 255));
-  const _Float16 high = static_cast<_Float16>(of_e4m3(pair >> 8));
+  const _Float16 high = static_cast<_Float16>(of_e4m3(pair >> 8 & 255));
   return same_bits<uint16_t>(low) | static_cast<uint32_t>(same_bits<uint16_t>(high)) << 16;
+}
+
+inline void to_halves(uint32_t four, uint32_t& low, uint32_t& high) {
+  low = two_halves(four);
+  high = two_halves(four >> 16);
 }
 
 inline void store_shared_word(uint32_t address, uint32_t x) { *at<uint32_t>(address) = x; }

@@ -26,13 +26,6 @@ inline size_t storage_bytes(int width, bool staged) {
   return 1024 + sizeof(Storage) + (static_cast<size_t>(width) * kPage + entries) * 4;
 }
 
-__device__ __forceinline__ int4 ids_of(const int* pages, int4 token) {
-  return make_int4(pages[token.x / kPage] * kPage + token.x % kPage,
-                   pages[token.y / kPage] * kPage + token.y % kPage,
-                   pages[token.z / kPage] * kPage + token.z % kPage,
-                   pages[token.w / kPage] * kPage + token.w % kPage);
-}
-
 /// All tokens of a row, then -1; by `threads` threads of which the caller is `thread`.
 __device__ __forceinline__ void list_row(const Problem& p, int row, const int* pages, int length,
                                          int thread, int threads) {
@@ -80,13 +73,9 @@ struct Pages {
     ids = at < end ? table[at] : 0;
   }
 
-  /// Starts to load the next page, where there is one. (What is always written is not kept in
-  /// registers from one row to the next.)
+  /// Starts to load the next page, where there is one.
   __device__ __forceinline__ void load(PageShare& share, const Place& place, uint64_t policy) {
-    if (page >= end) {
-      share = {};
-      return;
-    }
+    if (page >= end) return;
     if (used == 32) {
       fetch_ids();
       used = 0;
@@ -128,7 +117,11 @@ __device__ __forceinline__ void score_pages(Pages& pages, const Storage& storage
     const float2 score = score_page(share, queries, storage.weights, place.share,
                                     [&] { pages.load(share, place, policy); });
     const int token = 16 * place.warp + place.token;
-    if (place.share < 2) put(page, token + 8 * place.share, place.share == 0 ? score.x : score.y);
+    if (place.share < 2) {
+      const float own = place.share == 0 ? score.x : score.y;
+      const bool is_number = own == own;  // what is none counts as infinite
+      put(page, token + 8 * place.share, is_number ? own : __int_as_float(0x7f800000));
+    }
     page += kWarpgroups;
   };
   while (page < pages.end) {
@@ -138,11 +131,11 @@ __device__ __forceinline__ void score_pages(Pages& pages, const Storage& storage
 }
 
 /// Writes what was selected. All threads of the block take part.
-__device__ __forceinline__ void write_selected(const Problem& p, const Selection& s,
-                                               const int* pages, int row) {
+__device__ __forceinline__ void write_selected(const Problem& p, const Selection& s, int row) {
   int4* target = reinterpret_cast<int4*>(p.selected + static_cast<int64_t>(row) * kSelected);
-  const int4* places = reinterpret_cast<const int4*>(s.places);
-  for (int i = threadIdx.x; i < kSelected / 4; i += kThreads) target[i] = ids_of(pages, places[i]);
+  const int4* ids = reinterpret_cast<const int4*>(s.ids);
+#pragma unroll
+  for (int i = threadIdx.x; i < kSelected / 4; i += kThreads) target[i] = ids[i];
 }
 
 extern __shared__ __align__(16) uint8_t dynamic_shared[];
@@ -197,6 +190,17 @@ __device__ __forceinline__ void list_short(const Problem& p, const Rows& rows, c
   }
 }
 
+/// Which rows are long is not known yet, but a few queries more to fetch cost little.
+__device__ __forceinline__ void prefetch_queries(const Problem& p) {
+#if KOPT_PREFETCH
+  constexpr int kLines = kHeads * kDim / 128;  // of a row
+  const int line = blockIdx.x + gridDim.x * threadIdx.x;
+  if (threadIdx.x < 32 && line < p.rows * kLines) {
+    prefetch_line(p.q + static_cast<int64_t>(line) * 128);
+  }
+#endif
+}
+
 /// All rows, in one launch. kFew: no row has more than kHeld tokens, and no block more than one
 /// long row. (A loop over rows would keep the registers of a page from the selection.)
 template <bool kFew>
@@ -209,6 +213,7 @@ __global__ void __launch_bounds__(kThreads, 1) index_rows(const __grid_constant_
   const Rows rows(p);
   const Table table(p, reinterpret_cast<int*>(scores + p.width * kPage));
   table.stage();
+  prefetch_queries(p);
   if (threadIdx.x == 0) barrier_init(arrived);
   cluster_arrive();
   clear_bins(selection);
@@ -221,8 +226,8 @@ __global__ void __launch_bounds__(kThreads, 1) index_rows(const __grid_constant_
   for (int number = part.first; number < part.end; number += part.step) {
     const Row row = rows.find(true, number);
     const int count = (row.length - 1) / kPage + 1;
-    const int begin = part.member * count / part.blocks;
-    const int end = (part.member + 1) * count / part.blocks;
+    const int begin = ratio(part.member * count, part.blocks);
+    const int end = ratio((part.member + 1) * count, part.blocks);
     const bool leads = part.member == 0;
     const uint32_t target = address_in(post.rank - part.member, shared_address(scores));
     const uint32_t told = address_in(post.rank - part.member, arrived);
@@ -263,8 +268,8 @@ __global__ void __launch_bounds__(kThreads, 1) index_rows(const __grid_constant_
     store_bounds(selection, lowest, highest);
     if (part.blocks > 1) barrier_wait(arrived);
     __syncthreads();
-    select_highest<kFew>(selection, scores, row.length);
-    write_selected(p, selection, page_ids, row.index);
+    select_highest<kFew>(selection, scores, row.length, page_ids);
+    write_selected(p, selection, row.index);
     if constexpr (kFew) break;
   }
   if (!met) cluster_wait();
@@ -310,8 +315,8 @@ __global__ void __launch_bounds__(kThreads, 1) select_rows(const __grid_constant
   });
   store_bounds(selection, lowest, highest);
   __syncthreads();
-  select_highest<false>(selection, scores, length);
-  write_selected(p, selection, pages_of(p, row), row);
+  select_highest<false>(selection, scores, length, pages_of(p, row));
+  write_selected(p, selection, row);
 }
 
 }  // namespace topk

@@ -53,14 +53,6 @@ __device__ __forceinline__ void load_share(PageShare& share, const uint8_t* page
   share.scale[1] = __ldg(scales + 8);
 }
 
-__device__ __forceinline__ uint32_t low_halves(uint32_t word) {
-  return to_halves(static_cast<uint16_t>(word));
-}
-
-__device__ __forceinline__ uint32_t high_halves(uint32_t word) {
-  return to_halves(static_cast<uint16_t>(word >> 16));
-}
-
 /// A thread's share of the queries and weights of a row, on its way to shared memory.
 struct RowShare {
   static constexpr int kPieces = kHeads * kDim / 16;
@@ -91,9 +83,10 @@ struct RowShare {
       const uint32_t words[4] = {queries[j].x, queries[j].y, queries[j].z, queries[j].w};
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
-        const int piece = 2 * step;
-        store_shared_word(row + ((piece ^ (head % 8)) << 4), low_halves(words[step]));
-        store_shared_word(row + (((piece + 1) ^ (head % 8)) << 4), high_halves(words[step]));
+        uint32_t low, high;
+        to_halves(words[step], low, high);
+        store_shared_word(row + (((2 * step) ^ (head % 8)) << 4), low);
+        store_shared_word(row + (((2 * step + 1) ^ (head % 8)) << 4), high);
       }
     }
     if (threadIdx.x < kHeads / 2) row_weights[threadIdx.x] = weights;
@@ -105,10 +98,11 @@ struct RowShare {
 
 __device__ __forceinline__ void products_start(float (&c)[32], const uint32_t (&a)[kSteps][4],
                                                uint32_t queries) {
+  const uint64_t factor = factor_at(queries);
   groups_begin();
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    multiply(c, a[step], factor_at(queries + step / 4 * kHalfBytes + step % 4 * 32), step > 0);
+    multiply(c, a[step], factor + ((step / 4 * kHalfBytes + step % 4 * 32) >> 4), step > 0);
   }
   groups_commit();
 }
@@ -151,15 +145,13 @@ __device__ __forceinline__ void to_factors(uint32_t (&a)[kSteps][4], const PageS
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       uint32_t(&factor)[4] = a[4 * part + i];
-      factor[0] = low_halves(near_words[i]);
-      factor[1] = low_halves(far_words[i]);
-      factor[2] = high_halves(near_words[i]);
-      factor[3] = high_halves(far_words[i]);
+      to_halves(near_words[i], factor[0], factor[2]);
+      to_halves(far_words[i], factor[1], factor[3]);
     }
   }
 }
 
-/// Scores of the lane's two tokens, in all lanes that share them; NaN counts as infinite.
+/// Scores of the lane's two tokens, in all lanes that share them.
 __device__ __forceinline__ float2 weighted(const float (&c)[32], const float2* weights,
                                            const float (&scale)[2], int share) {
   float near[2] = {0.0f, 0.0f}, far[2] = {0.0f, 0.0f};
@@ -177,9 +169,7 @@ __device__ __forceinline__ float2 weighted(const float (&c)[32], const float2* w
     x += __shfl_xor_sync(kAllLanes, x, distance);
     y += __shfl_xor_sync(kAllLanes, y, distance);
   }
-  x *= scale[0];
-  y *= scale[1];
-  return {x == x ? x : __int_as_float(0x7f800000), y == y ? y : __int_as_float(0x7f800000)};
+  return {x * scale[0], y * scale[1]};
 }
 
 }  // namespace topk

@@ -45,6 +45,10 @@ __device__ __forceinline__ uint4 load_page_bytes(const uint8_t* source, uint64_t
   return x;
 }
 
+__device__ __forceinline__ void prefetch_line(const void* source) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(source));
+}
+
 /// Copies 4 bytes to shared memory; `copies_wait` waits for the thread's copies.
 __device__ __forceinline__ void copy_word(uint32_t target, const void* source) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");
@@ -54,11 +58,14 @@ __device__ __forceinline__ void copies_wait() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/// Two e4m3 numbers as halves, exactly; the first in the lower half.
-__device__ __forceinline__ uint32_t to_halves(uint16_t pair) {
-  uint32_t halves;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
-  return halves;
+/// Four e4m3 numbers as halves, exactly: the first two in `low`, the first in its lower half.
+__device__ __forceinline__ void to_halves(uint32_t four, uint32_t& low, uint32_t& high) {
+  asm("{\n.reg .b16 first, second;\n"
+      "mov.b32 {first, second}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, first;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, second;\n}\n"
+      : "=r"(low), "=r"(high)
+      : "r"(four));
 }
 
 __device__ __forceinline__ void store_shared_word(uint32_t address, uint32_t x) {

@@ -63,10 +63,15 @@ class Rows {
   int first_;  // of the row that has the lane's number
 };
 
+/// a / b rounded down, for a below 2^20. (A division of integers is a long chain.)
+__device__ __forceinline__ int ratio(int a, int b) {
+  return static_cast<int>(__fdividef(static_cast<float>(a) + 0.5f, static_cast<float>(b)));
+}
+
 /// A block's place among all.
 struct Post {
   int cluster, clusters;
-  int rank, blocks;  // within the cluster
+  int rank, blocks;  // within the cluster; blocks is a power of two
 };
 
 /// A block's part in long rows: those with the numbers first, first + step, ... below end.
@@ -77,15 +82,15 @@ struct Part {
 };
 
 __device__ __forceinline__ Part part_of_block(int long_rows, const Post& post) {
-  const int own =
-      long_rows > post.cluster ? (long_rows - post.cluster - 1) / post.clusters + 1 : 0;
-  if (own == 0) return {0, 1, 0, 1, 0};
+  const int others = long_rows - post.cluster - 1;
+  if (others < 0) return {0, 1, 0, 1, 0};
+  const int own = ratio(others, post.clusters) + 1;
   if (own > post.blocks) {
     return {post.cluster + post.clusters * post.rank, post.clusters * post.blocks, long_rows, 1, 0};
   }
-  const int group = post.rank * own / post.blocks;
-  const int begin = (group * post.blocks + own - 1) / own;
-  const int end = ((group + 1) * post.blocks + own - 1) / own;
+  const int group = post.rank * own >> (__ffs(post.blocks) - 1);
+  const int begin = ratio(group * post.blocks + own - 1, own);
+  const int end = ratio((group + 1) * post.blocks + own - 1, own);
   const int row = post.cluster + post.clusters * group;
   return {row, long_rows, row + 1, end - begin, post.rank - begin};
 }

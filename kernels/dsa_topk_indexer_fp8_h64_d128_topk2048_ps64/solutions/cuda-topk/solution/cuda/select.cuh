@@ -22,7 +22,7 @@ constexpr uint32_t kUnit = 4;  // what one score counts, so that counts are plac
 
 struct alignas(16) Selection {
   uint32_t bins[kBins];  // counts, then how many scores lie in higher bins
-  int places[kSelected];
+  int ids[kSelected];     // of the selected tokens
   int at_cut[kCompared];  // tokens of the cut's bin
   uint64_t compared[kCompared];
   uint32_t of_warps[kWarps];
@@ -52,7 +52,7 @@ __device__ __forceinline__ uint64_t combined(float score, int token) {
 struct EvenBins {
   float factor, offset;
   __device__ EvenBins(float low, float high) {
-    factor = 1.0f / (high - low);
+    factor = __fdividef(1.0f, high - low);
     if (!(factor > 0.0f && factor < __int_as_float(0x7f800000))) factor = 0.0f;
     offset = factor > 0.0f ? -low * factor : 0.0f;
   }
@@ -148,19 +148,35 @@ __device__ __forceinline__ void widen(Selection& s, uint64_t low, uint64_t high)
   }
 }
 
+__device__ __forceinline__ int id_of(const int* pages, int token) {
+  const unsigned at = static_cast<unsigned>(token);
+  return pages[at / kPage] * kPage + static_cast<int>(at % kPage);
+}
+
 /// Takes the `left` highest of the `inside` scores of s.at_cut, at most kCompared.
-__device__ __forceinline__ void take_compared(Selection& s, const float* scores, int inside,
-                                              int left) {
+__device__ __forceinline__ void take_compared(Selection& s, const float* scores, const int* pages,
+                                              int inside, int left) {
   const int own = threadIdx.x;
-  uint64_t key = 0;
-  if (own < inside) s.compared[own] = key = combined(scores[s.at_cut[own]], s.at_cut[own]);
-  __syncthreads();
-  if (own < inside) {
-    int rank = 0;
-#pragma unroll 4
-    for (int i = 0; i < inside; ++i) rank += s.compared[i] > key;
-    if (rank < left) {
-      s.places[kSelected - left + rank] = static_cast<int>(~static_cast<uint32_t>(key));
+  if (inside <= 32) {  // as a rule; one warp does without meetings
+    if (own < 32) {
+      uint64_t key = 0;
+      if (own < inside) key = combined(scores[s.at_cut[own]], s.at_cut[own]);
+      int rank = 0;
+#pragma unroll 1
+      for (int i = 0; i < inside; ++i) rank += __shfl_sync(kAllLanes, key, i) > key;
+      const int token = static_cast<int>(~static_cast<uint32_t>(key));
+      if (own < inside && rank < left) s.ids[kSelected - left + rank] = id_of(pages, token);
+    }
+  } else {
+    uint64_t key = 0;
+    if (own < inside) s.compared[own] = key = combined(scores[s.at_cut[own]], s.at_cut[own]);
+    __syncthreads();
+    if (own < inside) {
+      int rank = 0;
+#pragma unroll 1
+      for (int i = 0; i < inside; ++i) rank += s.compared[i] > key;
+      const int token = static_cast<int>(~static_cast<uint32_t>(key));
+      if (rank < left) s.ids[kSelected - left + rank] = id_of(pages, token);
     }
   }
   __syncthreads();
@@ -169,8 +185,8 @@ __device__ __forceinline__ void take_compared(Selection& s, const float* scores,
 /// One division: takes all above the cut. Returns how many are still wanted of the cut's bin, which
 /// then is between s.low and s.high, or 0.
 template <class Bins>
-__device__ __forceinline__ int divide(Selection& s, const float* scores, int count, int taken,
-                                      const Bins& bin_of) {
+__device__ __forceinline__ int divide(Selection& s, const float* scores, const int* pages, int count,
+                                      int taken, const Bins& bin_of) {
   for_scores(scores, count, [&](float score, int token) {
     const int bin = bin_of(score, token);
     if (bin >= 0) atomicAdd(&s.bins[bin], kUnit);
@@ -186,7 +202,7 @@ __device__ __forceinline__ int divide(Selection& s, const float* scores, int cou
   for_scores(scores, count, [&](float score, int token) {
     const int bin = bin_of(score, token);
     if (bin >= lowest) {
-      s.places[taken + atomicAdd(&s.bins[bin], kUnit) / kUnit] = token;
+      s.ids[taken + atomicAdd(&s.bins[bin], kUnit) / kUnit] = id_of(pages, token);
     } else if (bin == cut_bin) {
       if (compare) {
         s.at_cut[atomicAdd(&s.found, 1u)] = token;
@@ -200,7 +216,7 @@ __device__ __forceinline__ int divide(Selection& s, const float* scores, int cou
   __syncthreads();
   if (left == inside) return 0;
   if (!compare) return left;
-  take_compared(s, scores, inside, left);
+  take_compared(s, scores, pages, inside, left);
   return 0;
 }
 
@@ -212,20 +228,27 @@ __device__ __forceinline__ T& at_byte(void* base, uint32_t offset) {
 /// The first division of at most kHeld scores, as few instructions a score as can be: one block has
 /// them all. What the count of a bin was before a score came is the score's place among those of the
 /// bin. The last page is filled up with negative infinity, which is in the lowest bin.
-__device__ __forceinline__ int divide_held(Selection& s, const float* scores, int count,
-                                           const EvenBins& bin_of) {
-  uint32_t bins[4 * kQuads], ranks[4 * kQuads];
+__device__ __forceinline__ int divide_held(Selection& s, const float* scores, const int* pages,
+                                           int count, const EvenBins& bin_of) {
+  float4 quads[kQuads];
+  int page_ids[kQuads];
+  uint32_t bins[4 * kQuads], places[4 * kQuads];
 #pragma unroll
   for (int j = 0; j < kQuads; ++j) {
     const int token = 4 * (threadIdx.x + j * kThreads);
     if (token < count) {
-      const float4 quad = *reinterpret_cast<const float4*>(scores + token);
-      const float held[4] = {quad.x, quad.y, quad.z, quad.w};
+      quads[j] = *reinterpret_cast<const float4*>(scores + token);
+      page_ids[j] = id_of(pages, token);
+    }
+  }
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        bins[4 * j + k] = bin_of.bytes(held[k]);
-        ranks[4 * j + k] = atomicAdd(&at_byte<uint32_t>(s.bins, bins[4 * j + k]), kUnit);
-      }
+  for (int j = 0; j < kQuads; ++j) {
+    if (4 * (threadIdx.x + j * kThreads) >= count) break;
+    const float held[4] = {quads[j].x, quads[j].y, quads[j].z, quads[j].w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      bins[4 * j + k] = bin_of.bytes(held[k]);
+      places[4 * j + k] = atomicAdd(&at_byte<uint32_t>(s.bins, bins[4 * j + k]), kUnit);
     }
   }
   __syncthreads();
@@ -235,15 +258,20 @@ __device__ __forceinline__ int divide_held(Selection& s, const float* scores, in
   const uint32_t compared = !again && left < inside ? inside : 0;
 #pragma unroll
   for (int j = 0; j < kQuads; ++j) {
-    const int token = 4 * (threadIdx.x + j * kThreads);
-    if (token < count) {
+    if (4 * (threadIdx.x + j * kThreads) >= count) break;
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        // In lower bins it is 2048 or more; at the cut it is right unless scores are compared.
-        const uint32_t place = at_byte<uint32_t>(s.bins, bins[4 * j + k]) + ranks[4 * j + k];
-        if (place < kSelected * kUnit) at_byte<int>(s.places, place) = token + k;
-        if (place - above < compared) at_byte<int>(s.at_cut, place - above) = token + k;
-      }
+    for (int k = 0; k < 4; ++k) places[4 * j + k] += at_byte<uint32_t>(s.bins, bins[4 * j + k]);
+  }
+#pragma unroll
+  for (int j = 0; j < kQuads; ++j) {
+    const int token = 4 * (threadIdx.x + j * kThreads);
+    if (token >= count) break;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      // In lower bins it is 2048 or more; at the cut it is right unless scores are compared.
+      const uint32_t place = places[4 * j + k];
+      if (place < kSelected * kUnit) at_byte<int>(s.ids, place) = page_ids[j] + k;
+      if (place - above < compared) at_byte<int>(s.at_cut, place - above) = token + k;
     }
   }
   if (again) {
@@ -258,7 +286,7 @@ __device__ __forceinline__ int divide_held(Selection& s, const float* scores, in
   }
   __syncthreads();
   if (again) return static_cast<int>(left / kUnit);
-  if (compared > 0) take_compared(s, scores, inside / kUnit, left / kUnit);
+  if (compared > 0) take_compared(s, scores, pages, inside / kUnit, left / kUnit);
   return 0;
 }
 
@@ -273,27 +301,28 @@ __device__ __forceinline__ void store_bounds(Selection& s, uint32_t lowest, uint
   }
 }
 
-/// Leaves the places of the highest scores in s.places. All threads of the block take part, after
+/// Leaves the ids of the tokens with the highest scores in s.ids. All threads of the block take part, after
 /// scores and bounds are there and s.bins is clear. kFew: count is at most kHeld, and the last page
 /// is filled up.
 template <bool kFew>
-__device__ __forceinline__ void select_highest(Selection& s, const float* scores, int count) {
+__device__ __forceinline__ void select_highest(Selection& s, const float* scores, int count,
+                                               const int* pages) {
   const int lane = threadIdx.x % 32;
   const uint32_t lowest = __reduce_min_sync(kAllLanes, s.lowest[lane % kWarps]);
   const uint32_t highest = __reduce_max_sync(kAllLanes, s.highest[lane % kWarps]);
   const EvenBins even(from_ordered(lowest), from_ordered(highest));
   int left;
   if constexpr (kFew) {
-    left = divide_held(s, scores, count, even);
+    left = divide_held(s, scores, pages, count, even);
   } else {
-    left = divide(s, scores, count, 0, even);
+    left = divide(s, scores, pages, count, 0, even);
   }
 #pragma unroll 1
   while (left > 0) {
     const uint64_t low = s.low, high = s.high;
     clear_bins(s);
     __syncthreads();
-    left = divide(s, scores, count, kSelected - left, KeyBins(low, high));
+    left = divide(s, scores, pages, count, kSelected - left, KeyBins(low, high));
   }
 }
 
