@@ -16,7 +16,7 @@ namespace fibers {
 namespace {
 
 constexpr size_t kStackBytes = 64 << 10;
-constexpr int kPatience = 1'000'000;  // turns without progress that mean a deadlock
+constexpr int kPatience = 200'000;  // turns without progress that mean a deadlock
 constexpr unsigned kMostThreads = 384;
 constexpr unsigned kMostWarps = kMostThreads / 32;
 

@@ -191,6 +191,7 @@ inline void copy_bulk(uint32_t target, const void* source, uint32_t bytes, uint3
   }
   fibers::check_read(source, bytes);
   at(target + bytes - 16, 16);
+  for (unsigned turns = fibers::random_bits() % 40; turns > 0; --turns) fibers::give_way();
   memcpy(at(target, 16), source, bytes);
   Barrier& barrier = barrier_at(address);
   barrier.bytes -= static_cast<int32_t>(bytes);

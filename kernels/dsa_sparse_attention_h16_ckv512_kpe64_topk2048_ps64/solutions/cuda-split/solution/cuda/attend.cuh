@@ -33,6 +33,18 @@ class Share {
         team_(warp_ % kTeams),
         half_(warp_ / kTeams) {}
 
+  /// Writes what is there already, that nothing is: so that whoever looks finds it in the L2.
+  __device__ __forceinline__ void mark_absent() {
+    uint32_t* const logs = own_logs();
+#pragma unroll
+    for (int i = 0; i < kReaders; ++i) store_global(logs + i * kNextReaders, kAbsent, true);
+    uint2* const parts = own_parts();
+#pragma unroll
+    for (int tile = 0; tile < kTilesPerWarp; ++tile) {
+      store_global(parts + tile * kNextTile, make_uint2(kAbsent, kAbsent), true);
+    }
+  }
+
   __device__ __forceinline__ void begin() {
     const uint32_t address = memory_ + S::kQueries + lane_ % 16 * kPitch + lane_ / 16 * 16;
 #pragma unroll
@@ -68,11 +80,29 @@ class Share {
 
   /// Writes this block's averages and log-sum-exps where the blocks that merge look for them.
   __device__ __forceinline__ void send(bool real) {
-    send_logs(real);
     send_parts(real);
+    send_logs(real);
   }
 
  private:
+  static constexpr int kReaders = S::kSplits / (kThreads / kHeads);  // of a thread's logs
+  static constexpr int kNextReaders = kThreads / kHeads * S::kSplits * kHeads;
+  static constexpr int kNextTile = S::kSplits * 32;
+
+  /// Where this thread's 2 x 2 elements of the first tile of its warp go.
+  __device__ uint2* own_parts() const {
+    const unsigned thread = thread_number() % kThreads;
+    const unsigned tile = token_ * kTiles + thread / 32 * kTilesPerWarp;
+    return problem_.parts + (tile * S::kSplits + split_) * 32 + thread % 32;
+  }
+
+  /// Where the log-sum-exp of a head goes, for the first of the blocks that this thread sends it to.
+  __device__ uint32_t* own_logs() const {
+    const unsigned thread = thread_number() % kThreads;
+    const unsigned reader = token_ * S::kSplits + thread / kHeads;
+    return problem_.logs + (reader * S::kSplits + split_) * kHeads + thread % kHeads;
+  }
+
   __device__ uint32_t row_address(int stage, int row) const {
     return memory_ + S::kKeys + (stage * kStageRows + team_ * 8 + row) * kPitch;
   }
@@ -173,12 +203,9 @@ class Share {
     const float top = load_shared_float(memory_ + S::kTop + head * 4);
     // Minus infinity without a token.
     const uint32_t log = __float_as_uint(top + log2_short(sum_of(head)));
-    const unsigned reader = token_ * S::kSplits + thread_ / kHeads;
-    uint32_t* const target = problem_.logs + (reader * S::kSplits + split_) * kHeads + head;
+    uint32_t* const logs = own_logs();
 #pragma unroll
-    for (int i = 0; i < S::kSplits; i += kThreads / kHeads) {
-      store_global(target + i * S::kSplits * kHeads, log, real);
-    }
+    for (int i = 0; i < kReaders; ++i) store_global(logs + i * kNextReaders, log, real);
   }
 
   __device__ __forceinline__ void send_parts(bool real) {
@@ -188,12 +215,11 @@ class Share {
       const float sum = sum_of(lane_ / 4 + below * 8);
       norm[below] = sum > 0.0f ? reciprocal(sum) : 0.0f;
     }
-    const int first = token_ * kTiles + warp_ * kTilesPerWarp;
-    uint2* const target = problem_.parts + (first * S::kSplits + split_) * 32 + lane_;
+    uint2* const parts = own_parts();
 #pragma unroll
     for (int tile = 0; tile < kTilesPerWarp; ++tile) {
       const float(&o)[4] = o_[tile];
-      store_global(target + tile * S::kSplits * 32,
+      store_global(parts + tile * kNextTile,
                    make_uint2(pack_bf16(o[0] * norm[0], o[1] * norm[0]),
                               pack_bf16(o[2] * norm[1], o[3] * norm[1])),
                    real);

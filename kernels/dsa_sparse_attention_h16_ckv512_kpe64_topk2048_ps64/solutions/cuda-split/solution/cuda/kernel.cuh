@@ -23,6 +23,7 @@ __device__ __forceinline__ void compute(const Problem& problem, uint32_t memory,
                                         int split, bool fetches) {
   const uint32_t barriers = memory + S::kBarriers;
   Share<S> share(problem, memory, token, split, thread_number() % kThreads);
+  if (!fetches) share.mark_absent();
 #pragma unroll 1
   for (int pass = fetches || !KOPT_REHEARSE ? 1 : 0; pass < 2; ++pass) {
     const bool real = pass == 1 && !fetches;

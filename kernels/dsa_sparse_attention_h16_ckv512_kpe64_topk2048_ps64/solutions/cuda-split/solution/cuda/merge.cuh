@@ -36,8 +36,13 @@ class Merge {
 
   /// If not `real`, nothing is waited for, and nothing in memory read or written.
   __device__ __forceinline__ void run(bool real) {
-    uint32_t logs[kLogs] = {};
-    uint2 parts[kParts] = {};
+    uint32_t logs[kLogs];
+    uint2 parts[kParts];
+    const uint32_t before = real ? kAbsent : 0;
+#pragma unroll
+    for (int i = 0; i < kLogs; ++i) logs[i] = before;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) parts[i] = make_uint2(before, before);
     receive(logs, parts, real);
     find_shares(logs, real);
     warps_meet(meeting_, threads_);
@@ -51,6 +56,9 @@ class Merge {
   static constexpr int kParts = S::kSplits / kWarpsPerTile;    // of one tile, of a lane
   static constexpr int kLogs = S::kSplits * kHeads / kThreads;  // of one head, of a thread
 
+  static __device__ bool missing(uint32_t log) { return log == kAbsent; }
+  static __device__ bool missing(uint2 part) { return part.x == kAbsent || part.y == kAbsent; }
+
   __device__ __forceinline__ void receive(uint32_t (&logs)[kLogs], uint2 (&parts)[kParts],
                                           bool real) {
     uint32_t* const log = problem_.logs +
@@ -59,19 +67,18 @@ class Merge {
     const int tile = token_ * kTiles + split_ * S::kOwnTiles + warp_ / kWarpsPerTile;
     const int first = warp_ % kWarpsPerTile * kParts;
     uint2* const part = problem_.parts + (tile * S::kSplits + first) * 32 + lane_;
+    // What is there is not asked for again.
     bool absent;
     do {
+#pragma unroll
+      for (int i = 0; i < kLogs; ++i) load_global(logs[i], log + i * 16 * kHeads, missing(logs[i]));
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) load_global(parts[i], part + i * 32, missing(parts[i]));
       absent = false;
 #pragma unroll
-      for (int i = 0; i < kLogs; ++i) load_global(logs[i], log + i * 16 * kHeads, real);
+      for (int i = 0; i < kLogs; ++i) absent |= missing(logs[i]);
 #pragma unroll
-      for (int i = 0; i < kParts; ++i) load_global(parts[i], part + i * 32, real);
-#pragma unroll
-      for (int i = 0; i < kLogs; ++i) absent |= logs[i] == kAbsent;
-#pragma unroll
-      for (int i = 0; i < kParts; ++i) {
-        absent |= parts[i].x == kAbsent || parts[i].y == kAbsent;
-      }
+      for (int i = 0; i < kParts; ++i) absent |= missing(parts[i]);
     } while (absent);
 #pragma unroll
     for (int i = 0; i < kLogs; ++i) store_global(log + i * 16 * kHeads, kAbsent, real);
