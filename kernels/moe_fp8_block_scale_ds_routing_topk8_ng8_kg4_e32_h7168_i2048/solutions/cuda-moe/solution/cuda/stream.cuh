@@ -19,7 +19,6 @@ constexpr int kWorkers = 256;  // threads of two warpgroups
 constexpr int kLoaders = 96;
 constexpr int kStreamThreads = kWorkers + 32 + kLoaders;
 constexpr int kQueue = 4;  // units that are known ahead
-constexpr int kTurnBarrier = 3;
 constexpr int kWorkerWarps = kWorkers / 32;
 constexpr int kLoaderWarps = kLoaders / 32;
 constexpr int kPieceBytes = kPieceRows * kBlock;
@@ -46,9 +45,7 @@ struct Stream {
   using Units = Schedule<kTile, kPieces>;
   static constexpr int kWorkRegisters = kPieces == 1 ? 216 : 224;
   static constexpr int kFetchRegisters = kPieces == 1 ? 72 : 56;
-  static constexpr bool kMaySplit = kTile <= 32;
-  /// Whether the warpgroups take turns: while one multiplies, the other scales and adds.
-  static constexpr bool kTurns = kPieces == 2;
+  static constexpr bool kMaySplit = kTile <= 16;
   static constexpr int kSlices = slices_for(kPieces);
   static constexpr int kScales = 2 / kPieces;  // of a row and 128 channels in the second projection
 
@@ -236,7 +233,9 @@ __device__ void fetch_rows(const StreamParams& params, S& shared) {
 
 constexpr float kSmallest = 1e-30f;  // that outputs are scaled by
 
-__device__ __forceinline__ float swish(float gate) { return gate / (1.0f + __expf(-gate)); }
+__device__ __forceinline__ float swish(float gate) {
+  return __fdividef(gate, 1.0f + __expf(-gate));
+}
 
 /// The blocks of the depth of a unit, summed with their scales. In the first projection sum[4 j + i]
 /// is of the up projection for i < 2 and of the gate otherwise.
@@ -476,7 +475,6 @@ __device__ __forceinline__ void accumulate_many(S& shared, Turn<S::kStages>& tur
       const float second = shared.weight_scales[turn.at][1];
 #pragma unroll
       for (int piece = 0; piece < S::kPieces; ++piece) {
-        if constexpr (S::kTurns) warps_meet(kTurnBarrier + group, kWorkers);
         results_ready(c);
         products_begin();
 #pragma unroll
@@ -484,7 +482,6 @@ __device__ __forceinline__ void accumulate_many(S& shared, Turn<S::kStages>& tur
           multiply(c, a + step * 2, b + piece * (kPieceBytes / 16) + step * 2, step > 0);
         }
         products_commit();
-        if constexpr (S::kTurns) warps_arrive(kTurnBarrier + (group ^ 1), kWorkers);
         // Of up and gate in the first projection, of the piece in the second.
         const float even = kSecond ? (piece == 0 ? first : second) : first;
         const float odd = kSecond ? even : second;
@@ -496,16 +493,28 @@ __device__ __forceinline__ void accumulate_many(S& shared, Turn<S::kStages>& tur
           sum[piece][i] += c[i] * scale[i % 4 / 2 * 2 + i / 4 % 2];
         }
       }
-    } else if constexpr (S::kTurns) {
-#pragma unroll
-      for (int piece = 0; piece < S::kPieces; ++piece) {
-        warps_meet(kTurnBarrier + group, kWorkers);
-        warps_arrive(kTurnBarrier + (group ^ 1), kWorkers);
-      }
     }
     __syncwarp();
     if (lane == 0) barrier_arrive(shared_address(&shared.empty[turn.at]));
     turn.next();
+  }
+}
+
+/// Word k of lane i of four goes to word i of lane k.
+__device__ __forceinline__ void transpose_quads(uint32_t (&word)[4]) {
+#pragma unroll
+  for (int step = 1; step <= 2; step *= 2) {
+    const bool upper = threadIdx.x & step;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if (k & step) continue;
+      const uint32_t other = __shfl_xor_sync(kAllLanes, upper ? word[k] : word[k + step], step);
+      if (upper) {
+        word[k] = other;
+      } else {
+        word[k + step] = other;
+      }
+    }
   }
 }
 
@@ -530,23 +539,30 @@ __device__ void store_inner_many(const Scratch& scratch, const Unit& unit, WideS
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
     const int r = threadIdx.x / 32 * 16 + lane / 4 + half * 8;
-    if (r < unit.rows) {
-      const float scale = kLargest / most;
-      const int64_t row = unit.row + r;
-      uint8_t* const target = scratch.inner + row * kInner +
-                              unit.place * (S::kPieces * kPieceChannels) + lane % 4 * 2;
+    const float scale = kLargest / most;
+    const int64_t row = unit.row + r;
 #pragma unroll
-      for (int piece = 0; piece < S::kPieces; ++piece) {
+    for (int piece = 0; piece < S::kPieces; ++piece) {
+      uint32_t word[4];  // channels 16 k + lane % 4 * 2, and 8 further
 #pragma unroll
-        for (int j = 0; j < kPieceRows / 8; j += 2) {
-          const float* const x = sum[piece] + 4 * j + 2 * half;
-          *reinterpret_cast<uint16_t*>(target + piece * kPieceChannels + j * 4) =
-              static_cast<uint16_t>(pack_fp8(x[0] * scale, x[1] * scale));
-        }
+      for (int k = 0; k < 4; ++k) {
+        const float* const x = sum[piece] + 16 * k + 2 * half;
+        word[k] = pack_fp8(x[0] * scale, x[1] * scale) | pack_fp8(x[8] * scale, x[9] * scale) << 16;
       }
-      if (lane % 4 == 0) {
-        scratch.inner_scale[row * S::kSlices + unit.place] = most * (1.0f / kLargest);
+      transpose_quads(word);
+      if (r < unit.rows) {
+        uint4 y;
+        y.x = __byte_perm(word[0], word[1], 0x5410);
+        y.y = __byte_perm(word[2], word[3], 0x5410);
+        y.z = __byte_perm(word[0], word[1], 0x7632);
+        y.w = __byte_perm(word[2], word[3], 0x7632);
+        *reinterpret_cast<uint4*>(scratch.inner + row * kInner +
+                                  (unit.place * S::kPieces + piece) * kPieceChannels +
+                                  lane % 4 * 16) = y;
       }
+    }
+    if (r < unit.rows && lane % 4 == 0) {
+      scratch.inner_scale[row * S::kSlices + unit.place] = most * (1.0f / kLargest);
     }
   }
   warps_meet(1, kWorkers);
@@ -560,17 +576,22 @@ __device__ void store_result_many(const Scratch& scratch, const Unit& unit,
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int r = threadIdx.x / 32 * 16 + lane / 4 + half * 8;
-    if (r < unit.rows) {
-      __nv_bfloat16* const target = scratch.result +
-                                    static_cast<int64_t>(unit.row + r) * kHidden +
-                                    unit.place * (S::kPieces * kPieceRows) + lane % 4 * 2;
+    __nv_bfloat16* const target = scratch.result + static_cast<int64_t>(unit.row + r) * kHidden +
+                                  unit.place * (S::kPieces * kPieceRows) + lane % 4 * 8;
 #pragma unroll
-      for (int piece = 0; piece < S::kPieces; ++piece) {
+    for (int piece = 0; piece < S::kPieces; ++piece) {
 #pragma unroll
-        for (int j = 0; j < kPieceRows / 8; ++j) {
-          const float* const x = sum[piece] + 4 * j + 2 * half;
-          *reinterpret_cast<uint32_t*>(target + piece * kPieceRows + j * 8) =
-              pack_bf16(x[0], x[1]);
+      for (int j = 0; j < kPieceRows / 8; j += 4) {
+        uint32_t word[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const float* const x = sum[piece] + 4 * (j + k) + 2 * half;
+          word[k] = pack_bf16(x[0], x[1]);
+        }
+        transpose_quads(word);
+        if (r < unit.rows) {
+          *reinterpret_cast<uint4*>(target + piece * kPieceRows + j * 8) =
+              make_uint4(word[0], word[1], word[2], word[3]);
         }
       }
     }
@@ -581,8 +602,6 @@ template <class S>
 __device__ void work_on_many(const StreamParams& params, S& shared) {
   Turn<S::kStages> turn;
   Turn<kQueue> queue;
-  const int group = threadIdx.x / 128;
-  if (S::kTurns && group == 1) warps_arrive(kTurnBarrier, kWorkers);
   while (true) {
     Unit unit = next_unit(shared, queue);
     // The same in all lanes, and known to the compiler to be.
@@ -598,7 +617,6 @@ __device__ void work_on_many(const StreamParams& params, S& shared) {
       store_result_many<S>(params.scratch, unit, sum);
     }
   }
-  if (S::kTurns && group == 0) warps_meet(kTurnBarrier, kWorkers);  // the turn that is left
 }
 #endif  // MOE_WARPGROUPS
 
