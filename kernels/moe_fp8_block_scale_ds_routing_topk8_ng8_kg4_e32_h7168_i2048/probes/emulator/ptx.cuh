@@ -176,8 +176,6 @@ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
 inline void order_before_async() {}
 inline void warps_meet(int index, int threads) { fibers::meet_some(index, threads); }
 
-inline void warps_arrive(int index, int threads) { fibers::count_some(index, threads); }
-
 // Blocks run one after the other here, so there are no clusters.
 inline unsigned rank_in_cluster() { fibers::fail("a cluster"); }
 inline void store_in_cluster(unsigned, uint32_t, uint32_t) { fibers::fail("a cluster"); }

@@ -111,11 +111,6 @@ __device__ __forceinline__ void warps_meet(int index, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(index), "r"(threads) : "memory");
 }
 
-/// Counts for those who wait there, and does not wait.
-__device__ __forceinline__ void warps_arrive(int index, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(index), "r"(threads) : "memory");
-}
-
 __device__ __forceinline__ unsigned rank_in_cluster() {
   unsigned rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

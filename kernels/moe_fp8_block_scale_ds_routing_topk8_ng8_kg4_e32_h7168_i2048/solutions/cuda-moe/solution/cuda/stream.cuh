@@ -45,8 +45,7 @@ struct Stream {
   using Units = Schedule<kTile, kPieces>;
   static constexpr int kWorkRegisters = kPieces == 1 ? 216 : 224;
   static constexpr int kFetchRegisters = kPieces == 1 ? 72 : 56;
-  static constexpr bool kMaySplit = kTile <= 32;
-  static constexpr bool kTurns = kTile >= 128;
+  static constexpr bool kMaySplit = kTile <= 16;
   static constexpr int kSlices = slices_for(kPieces);
   static constexpr int kScales = 2 / kPieces;  // of a row and 128 channels in the second projection
 
@@ -79,9 +78,8 @@ struct Turn {
 /// How many columns a product for so many rows has.
 template <int kTile>
 __device__ __forceinline__ int columns_for(int rows) {
-  if (rows <= 32) return rows <= 8 ? 8 : rows <= 16 ? 16 : 32;
-  if (rows <= 64 || kTile <= 64) return 64;
-  return (rows + 15) / 16 * 16;
+  if (rows <= 32 && kTile < 128) return rows <= 8 ? 8 : rows <= 16 ? 16 : 32;
+  return rows <= 64 || kTile <= 64 ? 64 : 128;
 }
 
 #if MOE_WARPGROUPS
@@ -233,75 +231,63 @@ __device__ void fetch_rows(const StreamParams& params, S& shared) {
   }
 }
 
-/// Barriers at which the warpgroups take turns, where there is much to multiply: while one
-/// multiplies, the other scales and adds. Left alone they fall into step and do neither at once.
-constexpr int kTurnBarrier = 3;
+constexpr float kSmallest = 1e-30f;  // that outputs are scaled by
 
-/// Sums of the pieces of a unit for a thread.
-template <int kColumns, class S>
-using Sums = float[S::kPieces][kColumns / 2];
+__device__ __forceinline__ float swish(float gate) {
+  return __fdividef(gate, 1.0f + __expf(-gate));
+}
 
-/// The blocks of the depth of a unit, summed with their scales. In the first projection
-/// sum[..][4 j + i] is of the up projection for i < 2 and of the gate otherwise.
+/// The blocks of the depth of a unit, summed with their scales. In the first projection sum[4 j + i]
+/// is of the up projection for i < 2 and of the gate otherwise.
 template <int kColumns, bool kSecond, class S>
 __device__ __forceinline__ void accumulate(S& shared, Turn<S::kStages>& turn, int blocks,
-                                           Sums<kColumns, S>& sum) {
+                                           float (&sum)[kColumns / 2]) {
   constexpr int kRounds = kSecond ? S::kScales : 1;
   constexpr int kSteps = 4 / kRounds;
+  constexpr int kEights = kColumns / 8;
+  constexpr int kAhead = kEights < 4 ? kEights : 4;
   const int group = threadIdx.x / 128;
   const int lane = threadIdx.x % 32;
   float c[kColumns / 2];
 #pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) {
-    c[i] = 0.0f;
-#pragma unroll
-    for (int piece = 0; piece < S::kPieces; ++piece) sum[piece][i] = 0.0f;
-  }
+  for (int i = 0; i < kColumns / 2; ++i) c[i] = sum[i] = 0.0f;
   for (int block = 0; block < blocks; ++block) {
-    // A warpgroup has neighbouring pieces of 64 rows.
-    const uint64_t a = rows_at(shared_address(shared.stages[turn.at].weights) +
-                               group * (S::kPieces * kPieceBytes / 2));
+    const uint64_t a =
+        rows_at(shared_address(shared.stages[turn.at].weights) + group * (kPieceBytes / 2));
     const uint64_t b = rows_at(shared_address(shared.stages[turn.at].rows));
     const uint32_t scales = shared_address(shared.scales[turn.at]) + lane % 4 * 8;
     const uint32_t weight_scales = shared_address(shared.weight_scales[turn.at]);
     barrier_wait(shared_address(&shared.full[turn.at]), turn.phase);
     order_before_async();
-    const float up = load_shared_float(weight_scales + (kSecond ? group * 4 : 0));
+    const float up = load_shared_float(weight_scales);
     const float gate = kSecond ? up : load_shared_float(weight_scales + 4);
 #pragma unroll
-    for (int piece = 0; piece < S::kPieces; ++piece) {
+    for (int round = 0; round < kRounds; ++round) {
+      results_ready(c);
+      products_begin();
 #pragma unroll
-      for (int round = 0; round < kRounds; ++round) {
-        if constexpr (S::kTurns) warps_meet(kTurnBarrier + group, kWorkers);
-        results_ready(c);
-        products_begin();
+      for (int step = 0; step < kSteps; ++step) {
+        const int moved = (round * kSteps + step) * 2;  // 32 bytes
+        multiply(c, a + moved, b + moved, step > 0);
+      }
+      products_commit();
+      float2 x[kAhead];
 #pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-          const int moved = (round * kSteps + step) * 2;  // 32 bytes
-          multiply(c, a + piece * (kPieceBytes / 2 / 16) + moved, b + moved, step > 0);
+      for (int j = 0; j < kAhead; ++j) {
+        x[j] = load_shared_pair(scales + (round * S::kTile + 8 * j) * 4);
+      }
+      products_wait<0>();
+      results_ready(c);
+#pragma unroll
+      for (int j = 0; j < kEights; ++j) {
+        const float2 s = x[j % kAhead];
+        if (j + kAhead < kEights) {
+          x[j % kAhead] = load_shared_pair(scales + (round * S::kTile + 8 * (j + kAhead)) * 4);
         }
-        products_commit();
-        if constexpr (S::kTurns) warps_arrive(kTurnBarrier + (group ^ 1), kWorkers);
-        constexpr int kEights = kColumns / 8;
-        constexpr int kAhead = kEights < 4 ? kEights : 4;
-        float2 x[kAhead];
-#pragma unroll
-        for (int j = 0; j < kAhead; ++j) {
-          x[j] = load_shared_pair(scales + (round * S::kTile + 8 * j) * 4);
-        }
-        products_wait<0>();
-        results_ready(c);
-#pragma unroll
-        for (int j = 0; j < kEights; ++j) {
-          const float2 s = x[j % kAhead];
-          if (j + kAhead < kEights) {
-            x[j % kAhead] = load_shared_pair(scales + (round * S::kTile + 8 * (j + kAhead)) * 4);
-          }
-          sum[piece][4 * j] += c[4 * j] * (s.x * up);
-          sum[piece][4 * j + 1] += c[4 * j + 1] * (s.y * up);
-          sum[piece][4 * j + 2] += c[4 * j + 2] * (s.x * gate);
-          sum[piece][4 * j + 3] += c[4 * j + 3] * (s.y * gate);
-        }
+        sum[4 * j] += c[4 * j] * (s.x * up);
+        sum[4 * j + 1] += c[4 * j + 1] * (s.y * up);
+        sum[4 * j + 2] += c[4 * j + 2] * (s.x * gate);
+        sum[4 * j + 3] += c[4 * j + 3] * (s.y * gate);
       }
     }
     __syncwarp();
@@ -338,24 +324,19 @@ __device__ bool gather_parts(const Scratch& scratch, S& shared, const Unit& unit
   return true;
 }
 
-/// SwiGLU and its quantisation, with a scale for the channels of the unit of each row.
+/// SwiGLU and its quantisation, with a scale for the 64 channels of each row.
 template <int kColumns, class S>
 __device__ void store_inner(const Scratch& scratch, S& shared, const Unit& unit, int parity,
-                            Sums<kColumns, S>& sum) {
+                            float (&sum)[kColumns / 2]) {
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float most = 0.0f;
-#pragma unroll
-      for (int piece = 0; piece < S::kPieces; ++piece) {
-        const float gate = sum[piece][4 * j + 2 + i];
-        float& x = sum[piece][4 * j + i];
-        x *= gate / (1.0f + __expf(-gate));
-        most = fmaxf(most, fabsf(x));
-      }
+      float& x = sum[4 * j + i];
+      x *= swish(sum[4 * j + 2 + i]);
+      float most = fabsf(x);
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 4));
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 8));
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 16));
@@ -366,25 +347,20 @@ __device__ void store_inner(const Scratch& scratch, S& shared, const Unit& unit,
 #pragma unroll
   for (int j = 0; j < kColumns / 8; ++j) {
     const int column = 8 * j + lane % 4 * 2;
-    float2 most = {1e-30f, 1e-30f};
+    float2 most = {kSmallest, kSmallest};
 #pragma unroll
     for (int w = 0; w < kWorkerWarps; ++w) {
       const float2 x = *reinterpret_cast<const float2*>(&shared.largest[parity][w][column]);
       most.x = fmaxf(most.x, x.x);
       most.y = fmaxf(most.y, x.y);
     }
-    const float left = kLargest / most.x;
-    const float right = kLargest / most.y;
     const int64_t row = unit.row + column;
-#pragma unroll
-    for (int piece = 0; piece < S::kPieces; ++piece) {
-      const uint32_t q = pack_fp8(sum[piece][4 * j] * left, sum[piece][4 * j + 1] * right);
-      const int eight = (warp / 4 * S::kPieces + piece) * 4 + warp % 4;  // of channels
-      const int channel = unit.place * (S::kPieces * kPieceChannels) + eight * 8 + lane / 4;
-      uint8_t* const target = scratch.inner + row * kInner + channel;
-      if (column < unit.rows) target[0] = static_cast<uint8_t>(q);
-      if (column + 1 < unit.rows) target[kInner] = static_cast<uint8_t>(q >> 8);
-    }
+    const uint32_t q =
+        pack_fp8(sum[4 * j] * (kLargest / most.x), sum[4 * j + 1] * (kLargest / most.y));
+    uint8_t* const target =
+        scratch.inner + row * kInner + unit.place * kPieceChannels + warp * 8 + lane / 4;
+    if (column < unit.rows) target[0] = static_cast<uint8_t>(q);
+    if (column + 1 < unit.rows) target[kInner] = static_cast<uint8_t>(q >> 8);
     if (warp == 0 && lane < 4) {
       float* const scale = scratch.inner_scale + row * S::kSlices + unit.place;
       if (column < unit.rows) scale[0] = most.x * (1.0f / kLargest);
@@ -396,28 +372,23 @@ __device__ void store_inner(const Scratch& scratch, S& shared, const Unit& unit,
 }
 
 /// The second projection of a row before its weight.
-template <int kColumns, class S>
+template <int kColumns>
 __device__ void store_result(const Scratch& scratch, const Unit& unit,
-                             const Sums<kColumns, S>& sum) {
+                             const float (&sum)[kColumns / 2]) {
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
+  __nv_bfloat16* const first = scratch.result + unit.part * scratch.result_stride +
+                               static_cast<int64_t>(unit.row) * kHidden + unit.place * kPieceRows +
+                               warp * 16 + lane % 4 * 2;
 #pragma unroll
-  for (int piece = 0; piece < S::kPieces; ++piece) {
-    const int sixteen = (warp / 4 * S::kPieces + piece) * 4 + warp % 4;  // of outputs
-    __nv_bfloat16* const first =
-        scratch.result + unit.part * scratch.result_stride +
-        static_cast<int64_t>(unit.row) * kHidden + unit.place * (S::kPieces * kPieceRows) +
-        sixteen * 16 + lane % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j) {
-      // Now a lane has two neighbouring outputs of row 8 j + lane / 4.
-      const uint32_t low = transpose(pack_bf16(sum[piece][4 * j], sum[piece][4 * j + 1]));
-      const uint32_t high = transpose(pack_bf16(sum[piece][4 * j + 2], sum[piece][4 * j + 3]));
-      const int r = 8 * j + lane / 4;
-      if (r < unit.rows) {
-        *reinterpret_cast<uint32_t*>(first + r * kHidden) = low;
-        *reinterpret_cast<uint32_t*>(first + r * kHidden + 8) = high;
-      }
+  for (int j = 0; j < kColumns / 8; ++j) {
+    // Now a lane has two neighbouring outputs of row 8 j + lane / 4.
+    const uint32_t low = transpose(pack_bf16(sum[4 * j], sum[4 * j + 1]));
+    const uint32_t high = transpose(pack_bf16(sum[4 * j + 2], sum[4 * j + 3]));
+    const int r = 8 * j + lane / 4;
+    if (r < unit.rows) {
+      *reinterpret_cast<uint32_t*>(first + r * kHidden) = low;
+      *reinterpret_cast<uint32_t*>(first + r * kHidden + 8) = high;
     }
   }
 }
@@ -425,18 +396,18 @@ __device__ void store_result(const Scratch& scratch, const Unit& unit,
 template <int kColumns, class S>
 __device__ void work_on(const Scratch& scratch, S& shared, const Unit& unit,
                         Turn<S::kStages>& turn, int& parity) {
-  Sums<kColumns, S> sum;
+  float sum[kColumns / 2];
   const int blocks = unit.end - unit.begin;
   if (unit.phase == 0) {
     accumulate<kColumns, false>(shared, turn, blocks, sum);
     if constexpr (S::kMaySplit) {
-      if (unit.parts > 1 && !gather_parts<kColumns>(scratch, shared, unit, sum[0])) return;
+      if (unit.parts > 1 && !gather_parts<kColumns>(scratch, shared, unit, sum)) return;
     }
     store_inner<kColumns>(scratch, shared, unit, parity, sum);
     parity ^= 1;
   } else {
     accumulate<kColumns, true>(shared, turn, blocks, sum);
-    store_result<kColumns, S>(scratch, unit, sum);
+    store_result<kColumns>(scratch, unit, sum);
   }
 }
 
@@ -448,8 +419,6 @@ __device__ void work(const StreamParams& params, S& shared) {
   Turn<S::kStages> turn;
   Turn<kQueue> queue;
   int parity = 0;
-  const int group = threadIdx.x / 128;
-  if (S::kTurns && group == 1) warps_arrive(kTurnBarrier, kWorkers);
   while (true) {
     Unit unit = next_unit(shared, queue);
     // The same in all lanes, and known to the compiler to be.
@@ -468,21 +437,187 @@ __device__ void work(const StreamParams& params, S& shared) {
       if constexpr (S::kTile >= 32) on(Width<32>{});
     } else if (columns == 64) {
       if constexpr (S::kTile >= 64) on(Width<64>{});
-    } else if constexpr (S::kTile >= 128) {
-      if (columns == 80) {
-        on(Width<80>{});
-      } else if (columns == 96) {
-        on(Width<96>{});
-      } else if (columns == 112) {
-        on(Width<112>{});
+    }
+  }
+}
+
+// Many rows: now these are the first factor, 64 a warpgroup, and weights the second, one piece after
+// the other. A thread then has two rows and needs no more scales than two of them.
+
+/// Sums of a unit: sum[piece][4 j + i] is row lane / 4 + i / 2 * 8 of the warp's 16, and weights
+/// 8 j + lane % 4 * 2 + i % 2 of the piece; in the first projection j is even for up, odd for gate.
+template <class S>
+using WideSums = float[S::kPieces][kPieceRows / 2];
+
+template <bool kSecond, class S>
+__device__ __forceinline__ void accumulate_many(S& shared, Turn<S::kStages>& turn, const Unit& unit,
+                                                WideSums<S>& sum) {
+  const int group = threadIdx.x / 128;
+  const int lane = threadIdx.x % 32;
+  const int row = threadIdx.x / 32 * 16 + lane / 4;
+  const bool idle = group * 64 >= unit.rows;
+  float c[kPieceRows / 2];
+#pragma unroll
+  for (int i = 0; i < kPieceRows / 2; ++i) {
+    c[i] = 0.0f;
+#pragma unroll
+    for (int piece = 0; piece < S::kPieces; ++piece) sum[piece][i] = 0.0f;
+  }
+  for (int block = unit.begin; block < unit.end; ++block) {
+    const uint64_t a = rows_at(shared_address(shared.stages[turn.at].rows) + group * 64 * kBlock);
+    const uint64_t b = rows_at(shared_address(shared.stages[turn.at].weights));
+    barrier_wait(shared_address(&shared.full[turn.at]), turn.phase);
+    if (!idle) {
+      order_before_async();
+      const float low = shared.scales[turn.at][row];
+      const float high = shared.scales[turn.at][row + 8];
+      const float first = shared.weight_scales[turn.at][0];
+      const float second = shared.weight_scales[turn.at][1];
+#pragma unroll
+      for (int piece = 0; piece < S::kPieces; ++piece) {
+        results_ready(c);
+        products_begin();
+#pragma unroll
+        for (int step = 0; step < 4; ++step) {
+          multiply(c, a + step * 2, b + piece * (kPieceBytes / 16) + step * 2, step > 0);
+        }
+        products_commit();
+        // Of up and gate in the first projection, of the piece in the second.
+        const float even = kSecond ? (piece == 0 ? first : second) : first;
+        const float odd = kSecond ? even : second;
+        const float scale[4] = {low * even, low * odd, high * even, high * odd};
+        products_wait<0>();
+        results_ready(c);
+#pragma unroll
+        for (int i = 0; i < kPieceRows / 2; ++i) {
+          sum[piece][i] += c[i] * scale[i % 4 / 2 * 2 + i / 4 % 2];
+        }
+      }
+    }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(shared_address(&shared.empty[turn.at]));
+    turn.next();
+  }
+}
+
+/// Word k of lane i of four goes to word i of lane k.
+__device__ __forceinline__ void transpose_quads(uint32_t (&word)[4]) {
+#pragma unroll
+  for (int step = 1; step <= 2; step *= 2) {
+    const bool upper = threadIdx.x & step;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if (k & step) continue;
+      const uint32_t other = __shfl_xor_sync(kAllLanes, upper ? word[k] : word[k + step], step);
+      if (upper) {
+        word[k] = other;
       } else {
-        on(Width<128>{});
+        word[k + step] = other;
       }
     }
   }
-  if (S::kTurns && group == 0) warps_meet(kTurnBarrier, kWorkers);  // the turn that is left
 }
 
+template <class S>
+__device__ void store_inner_many(const Scratch& scratch, const Unit& unit, WideSums<S>& sum) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float most = kSmallest;
+#pragma unroll
+    for (int piece = 0; piece < S::kPieces; ++piece) {
+#pragma unroll
+      for (int j = 0; j < kPieceRows / 8; j += 2) {
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          float& x = sum[piece][4 * j + i];
+          x *= swish(sum[piece][4 * j + 4 + i]);
+          most = fmaxf(most, fabsf(x));
+        }
+      }
+    }
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+    const int r = threadIdx.x / 32 * 16 + lane / 4 + half * 8;
+    const float scale = kLargest / most;
+    const int64_t row = unit.row + r;
+#pragma unroll
+    for (int piece = 0; piece < S::kPieces; ++piece) {
+      uint32_t word[4];  // channels 16 k + lane % 4 * 2, and 8 further
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const float* const x = sum[piece] + 16 * k + 2 * half;
+        word[k] = pack_fp8(x[0] * scale, x[1] * scale) | pack_fp8(x[8] * scale, x[9] * scale) << 16;
+      }
+      transpose_quads(word);
+      if (r < unit.rows) {
+        uint4 y;
+        y.x = __byte_perm(word[0], word[1], 0x5410);
+        y.y = __byte_perm(word[2], word[3], 0x5410);
+        y.z = __byte_perm(word[0], word[1], 0x7632);
+        y.w = __byte_perm(word[2], word[3], 0x7632);
+        *reinterpret_cast<uint4*>(scratch.inner + row * kInner +
+                                  (unit.place * S::kPieces + piece) * kPieceChannels +
+                                  lane % 4 * 16) = y;
+      }
+    }
+    if (r < unit.rows && lane % 4 == 0) {
+      scratch.inner_scale[row * S::kSlices + unit.place] = most * (1.0f / kLargest);
+    }
+  }
+  warps_meet(1, kWorkers);
+  if (threadIdx.x == 0) add_release(scratch.done + unit.tile, 1);
+}
+
+template <class S>
+__device__ void store_result_many(const Scratch& scratch, const Unit& unit,
+                                  const WideSums<S>& sum) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int r = threadIdx.x / 32 * 16 + lane / 4 + half * 8;
+    __nv_bfloat16* const target = scratch.result + static_cast<int64_t>(unit.row + r) * kHidden +
+                                  unit.place * (S::kPieces * kPieceRows) + lane % 4 * 8;
+#pragma unroll
+    for (int piece = 0; piece < S::kPieces; ++piece) {
+#pragma unroll
+      for (int j = 0; j < kPieceRows / 8; j += 4) {
+        uint32_t word[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const float* const x = sum[piece] + 4 * (j + k) + 2 * half;
+          word[k] = pack_bf16(x[0], x[1]);
+        }
+        transpose_quads(word);
+        if (r < unit.rows) {
+          *reinterpret_cast<uint4*>(target + piece * kPieceRows + j * 8) =
+              make_uint4(word[0], word[1], word[2], word[3]);
+        }
+      }
+    }
+  }
+}
+
+template <class S>
+__device__ void work_on_many(const StreamParams& params, S& shared) {
+  Turn<S::kStages> turn;
+  Turn<kQueue> queue;
+  while (true) {
+    Unit unit = next_unit(shared, queue);
+    // The same in all lanes, and known to the compiler to be.
+    unit.phase = __shfl_sync(kAllLanes, unit.phase, 0);
+    unit.rows = __shfl_sync(kAllLanes, unit.rows, 0);
+    if (unit.phase == 2) break;
+    WideSums<S> sum;
+    if (unit.phase == 0) {
+      accumulate_many<false>(shared, turn, unit, sum);
+      store_inner_many<S>(params.scratch, unit, sum);
+    } else {
+      accumulate_many<true>(shared, turn, unit, sum);
+      store_result_many<S>(params.scratch, unit, sum);
+    }
+  }
+}
 #endif  // MOE_WARPGROUPS
 
 template <class S>
@@ -515,7 +650,11 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
     }
   } else {
     take_registers<S::kWorkRegisters>();
-    work(params, shared);
+    if constexpr (S::kPieces == 1) {
+      work(params, shared);
+    } else {
+      work_on_many(params, shared);
+    }
   }
 #endif
 }

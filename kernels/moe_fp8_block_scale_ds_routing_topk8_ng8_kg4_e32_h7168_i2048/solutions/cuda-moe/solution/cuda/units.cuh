@@ -29,7 +29,7 @@ struct alignas(16) Unit {
 };
 
 /// What a warp knows of all experts; lane e holds that of expert e. Tiles of an expert have about
-/// as many rows each, multiples of eight.
+/// as many rows each, multiples of eight; with units of two pieces all but the last are full.
 template <int kTile, int kPieces>
 struct Schedule {
   static constexpr int kSlices = slices_for(kPieces);
@@ -51,7 +51,7 @@ struct Schedule {
     s.row = __ldcg(scratch.first + lane);
     s.tiles = (s.rows + kTile - 1) / kTile;
     const int divisor = max(s.tiles, 1);
-    s.tile_rows = ((s.rows + divisor - 1) / divisor + 7) / 8 * 8;
+    s.tile_rows = kPieces == 2 ? kTile : ((s.rows + divisor - 1) / divisor + 7) / 8 * 8;
     int sum = s.tiles;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
