@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kopt_controller.campaign import CampaignResult
 from kopt_controller.indexed import open_index
+from kopt_controller.metering import read_costs
 from kopt_controller.steering import STEER_FILE, Steer, append_steers
 from kopt_controller.views import (
     Chapter,
@@ -128,6 +129,17 @@ def test_a_campaign_without_a_closed_round_has_a_chapter_all_the_same(toy: Any) 
     assert [asked.run for asked in chapter.runs] == [begun.run.id]
     assert chapter.headline is None
     assert not chapter.rounds
+
+
+def test_the_cost_ledger_adds_up_what_the_runs_have_kept(searched_toy: Any) -> None:
+    """Wall time and seconds of the device are there, also without an agent that costs."""
+    toy, campaign = searched_toy
+    folder = Archive(toy.root.local).run(campaign.run).folder
+    kept = read_costs(folder)
+    rows = {row.what: row for row in chapter_of(toy.root, "toy_op_n", "cpu").costs}
+    assert rows["wall time of the campaigns"].amount == kept.wall_s > 0
+    assert rows["device, by the harness"].amount == kept.total.harness_device_s
+    assert all(row.unit for row in rows.values())
 
 
 def test_a_new_line_begins_where_incumbents_do_not_follow_from_each_other(

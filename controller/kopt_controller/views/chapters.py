@@ -19,10 +19,11 @@ from ..history import PromotionView, RunView, list_promotions, view_run
 from ..kinds import CAMPAIGN
 from ..steering import STEER_FILE, read_steers
 from .described import asked, environments, known_of
-from .model import BlockSamples, Chapter, DecisionView, Headline
+from .model import BlockSamples, Chapter, Cost, DecisionView, Headline
 from .overview import SubjectKey, evaluation_table, retained_folder
 from .reproduce import commands
 from .sources import Pair, is_summary, retained_pair, retained_samples, round_pair, round_samples
+from .spent import cost_rows
 from .tables import Work, efficiency_rows, regime_views, workload_rows
 from .trajectory import (
     Placed,
@@ -119,6 +120,7 @@ def _chapter(sources: Sources, key: SubjectKey, evidence: _Evidence) -> Chapter:
     rows = () if chosen is None else workload_rows(chosen.pair, known.work)
     points = candidate_points(placed)
     decisions = decision_views(placed, evidence.promotions)
+    spent, unread = _spent(views)
     said = {view.run.id: read_steers(view.run.folder / STEER_FILE) for view in views}
     if chosen is not None and chosen.decision is not None:
         decisions = (chosen.decision, *decisions)
@@ -140,13 +142,21 @@ def _chapter(sources: Sources, key: SubjectKey, evidence: _Evidence) -> Chapter:
         samples=() if chosen is None else _sampled(chosen, known.work),
         decisions=decisions,
         directions=direction_rows(placed, points),
-        costs=(),
+        costs=spent,
         reproduce=commands(
             key, views, None if chosen is None else chosen.pair, retained, sources.root
         ),
         evaluations=evaluation_table(sources.index, orders),
-        problems=(*evidence.problems, *notes, *found),
+        problems=(*evidence.problems, *notes, *found, *unread),
     )
+
+
+def _spent(views: Sequence[RunView]) -> tuple[tuple[Cost, ...], list[str]]:
+    """A damaged ledger hides no measurement."""
+    try:
+        return cost_rows(views), []
+    except KoptError as error:
+        return (), [error.message]
 
 
 def _choose(placed: Sequence[Placed], retained: Path | None) -> tuple[_Chosen | None, list[str]]:
