@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DeviceLimitOption",
     "DollarLimitOption",
-    "TokenLimitOption",
     "Notifier",
+    "TokenLimitOption",
     "WallLimitOption",
     "harness_maker",
     "harness_maker_in",
