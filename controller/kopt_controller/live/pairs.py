@@ -17,6 +17,8 @@ from kopt_harness.schema import PairedBlock
 
 __all__ = ["Interval", "Pair"]
 
+WIDEST = 1000.0
+"""End over end of an interval that is shown; two blocks can give one of eighty decades."""
 MOST_POINTS = 96
 """Of a history; every second one is dropped where there are more."""
 
@@ -98,7 +100,7 @@ class Pair:
         # A noiseless simulation has no variance, and its interval no width.
         with np.errstate(divide="ignore", invalid="ignore"):
             found = student_interval(levels, self.confidence, rounds=self._rounds)
-        if not all(map(math.isfinite, found[:3])):
+        if not all(map(math.isfinite, found[:3])) or found.hi > WIDEST * found.lo:
             return None
         return Interval(sum(map(len, taken)), *found[:3])
 
