@@ -332,6 +332,10 @@ def test_looking_closer_draws_the_same_points_with_plotly(
     closer.locator(".main-svg").first.wait_for()
     traces = closer.evaluate("(box) => box.data.map((trace) => trace.x.length)")
     assert traces == [len(evidence.workloads)] * 3
+    buttons = closer.locator(".modebar-btn")
+    titles = buttons.evaluate_all("(all) => all.map((one) => one.dataset.title)")
+    assert len(titles) == 6
+    assert not [title for title in titles if "hare" in title or "loud" in title]
     figure.scroll_into_view_if_needed()
     screenshot(view, "report-explore")
     figure.get_by_role("button", name="Back").click()

@@ -251,6 +251,11 @@ const axis = (told, colour, sideways) => ({
     : {}),
 });
 const chart = (figure) => json(figure.dataset.chart);
+/* Only what looks: nothing here is sent to anybody. */
+const CLOSER = {
+  displaylogo: false, responsive: true, plotlyServerURL: "", showSendToCloud: false, showEditInChartStudio: false,
+  modeBarButtons: [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
+};
 const draw = async (figure) => {
   const told = chart(figure);
   const Plotly = await load();
@@ -279,7 +284,7 @@ const draw = async (figure) => {
     paper_bgcolor: colour.card, plot_bgcolor: colour.card, font: { color: colour.soft, family: "system-ui, sans-serif", size: 12 },
     xaxis: axis(told.x, colour, false), yaxis: axis(told.y, colour, told.sideways),
     legend: { orientation: "h", y: 1.12, x: 0 }, hovermode: "closest", dragmode: "zoom",
-  }, { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] });
+  }, CLOSER);
 };
 if (packed && "DecompressionStream" in globalThis) {
   for (const figure of all("figure.plot")) {
