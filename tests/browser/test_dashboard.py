@@ -344,3 +344,4 @@ def test_pictures_for_the_documents(open_page: Open, screenshot: Shot) -> None:
             page.locator("#trajectory svg .passed").first.wait_for()
             time.sleep(1)
             screenshot(page, name)
+            page.close()

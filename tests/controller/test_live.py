@@ -257,3 +257,15 @@ def test_only_what_is_faster_beyond_its_interval_can_be_the_best(run: Run) -> No
         if name.startswith("candidate/"):
             board.put(name, each | {"faster": False})
     assert "none is faster" in str(live_blocks(board)[-1])
+
+
+def test_an_interval_that_says_nothing_is_not_shown() -> None:
+    """Two blocks that disagree have one of many decades."""
+    pair = Pair(0.99, rounds=False)
+    pair.add("w", [100, 100], [20, 20])
+    pair.add("w", [100, 100], [60, 60])
+    assert not pair.look()
+    assert pair.history == []
+    for number in range(12):
+        pair.add("w", [100, 100], [50 + number % 3, 50])
+    assert pair.look()

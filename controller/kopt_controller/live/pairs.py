@@ -8,7 +8,8 @@ interval replaces this one when the comparison has ended.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,10 @@ from kopt_harness.schema import PairedBlock
 
 __all__ = ["Interval", "Pair"]
 
+WIDEST = 1000.0
+"""End over end of an interval that is shown; two blocks can give one of eighty decades."""
+REPLAYED_POINTS = 16
+"""Of a history that nobody has watched."""
 MOST_POINTS = 96
 """Of a history; every second one is dropped where there are more."""
 
@@ -47,13 +52,18 @@ class Pair:
         """
         self.confidence = confidence
         self.history: list[Interval] = []
-        self.blocks = 0
-        """So far."""
         self.is_new = False
         """Whether there are blocks that no interval was taken of."""
         self._rounds = rounds
+        self._order: list[str] = []
+        """Workload of each block, as they came."""
         self._samples: dict[str, list[tuple[Sequence[int], Sequence[int]]]] = {}
         self._levels: dict[str, list[tuple[float, float]]] = {}
+
+    @property
+    def blocks(self) -> int:
+        """So far."""
+        return len(self._order)
 
     @property
     def workloads(self) -> int:
@@ -63,7 +73,7 @@ class Pair:
     def add(self, uuid: str, a_ns: Sequence[int], b_ns: Sequence[int]) -> None:
         """One more block of a workload."""
         self._samples.setdefault(uuid, []).append((a_ns, b_ns))
-        self.blocks += 1
+        self._order.append(uuid)
         self.is_new = True
 
     def look(self) -> bool:
@@ -71,34 +81,38 @@ class Pair:
         if not self.is_new:
             return False
         self.is_new = False
-        return self._note(max(map(len, self._samples.values())))
+        return self._note(Counter(self._order))
 
     def replay(self) -> None:
         """The history as it would have been seen, of blocks that came all at once."""
         self.is_new = False
         self.history.clear()
-        most = max(map(len, self._samples.values()), default=0)
-        for count in range(2, most + 1):
-            self._note(count)
+        for step in range(1, REPLAYED_POINTS + 1):
+            seen = Counter(self._order[: len(self._order) * step // REPLAYED_POINTS])
+            is_last = step == REPLAYED_POINTS
+            # Somebody who looked then would have waited for the second block of a workload.
+            whole = Counter({uuid: n for uuid, n in seen.items() if n > 1 or is_last})
+            if whole and (not self.history or whole.total() > self.history[-1].blocks):
+                self._note(whole)
 
-    def _note(self, count: int) -> bool:
-        """The interval of the first ``count`` blocks of each workload."""
-        found = self._interval(count)
+    def _note(self, counts: Mapping[str, int]) -> bool:
+        """The interval of the first blocks of each workload, so many as are given."""
+        found = self._interval(counts)
         if found is not None:
             self.history.append(found)
             if len(self.history) > MOST_POINTS:
                 del self.history[1:-1:2]
         return found is not None
 
-    def _interval(self, count: int) -> Interval | None:
-        taken = [list(self._of(uuid))[:count] for uuid in self._samples]
+    def _interval(self, counts: Mapping[str, int]) -> Interval | None:
+        taken = [list(self._of(uuid))[:count] for uuid, count in counts.items()]
         if any(len(each) < 2 for each in taken):
             return None
         levels = [np.array(each, dtype=np.float64) for each in taken]
         # A noiseless simulation has no variance, and its interval no width.
         with np.errstate(divide="ignore", invalid="ignore"):
             found = student_interval(levels, self.confidence, rounds=self._rounds)
-        if not all(map(math.isfinite, found[:3])):
+        if not all(map(math.isfinite, found[:3])) or found.hi > WIDEST * found.lo:
             return None
         return Interval(sum(map(len, taken)), *found[:3])
 

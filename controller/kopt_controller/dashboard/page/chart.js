@@ -136,7 +136,7 @@ function rounds(root, points, steers, { x, top, height, bottom }) {
 export function shrinking(place, pair) {
   const seen = pair ? pair.history : [];
   if (!pair || (!seen.length && !pair.final)) {
-    place.replaceChildren(Object.assign(document.createElement("p"), { className: "empty", textContent: pair ? `${pair.blocks} blocks so far; an interval needs two of each workload.` : "Nothing has been compared yet." }));
+    place.replaceChildren(Object.assign(document.createElement("p"), { className: "empty", textContent: pair ? `${pair.blocks} blocks so far: too few for an interval that says anything.` : "Nothing has been compared yet." }));
     return;
   }
   const width = Math.max(280, place.clientWidth), height = Math.min(300, Math.max(220, width * 0.5));
@@ -146,7 +146,7 @@ export function shrinking(place, pair) {
   const reach = Math.max(1.5, (end.hi / end.lo) ** 2);
   const lo = Math.max(Math.min(...seen.map((s) => s[2]), end.lo), end.ratio / reach / 1.3) / 1.05;
   const hi = Math.min(Math.max(...seen.map((s) => s[3]), end.hi), end.ratio * reach * 1.3) * 1.05;
-  const low = Math.min(lo, 0.95), high = Math.max(hi, 1.05);
+  const low = Math.max(Math.min(lo, 0.95), end.ratio / 100), high = Math.min(Math.max(hi, 1.05), end.ratio * 100);
   const text = `Time of ${pair.b} over ${pair.a}: ${end.ratio.toFixed(3)}, interval ${end.lo.toFixed(3)} to ${end.hi.toFixed(3)}.`;
   const { root, left, right, top, bottom, y } = frame(width, height, low, high, text);
   const first = seen.length ? seen[0][0] : 0, most = Math.max(pair.blocks, seen.length ? seen.at(-1)[0] : 1);

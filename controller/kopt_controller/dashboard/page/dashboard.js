@@ -230,7 +230,7 @@ function choosePair() {
       return el("option", { value: name }, `round ${each.round}, ${each.stage}: ${each.b}`);
     }));
   if (chosen && board.has(chosen)) select.value = chosen;
-  else select.value = pairs[0] ?? "";
+  else select.value = pairs.find((name) => board.get(name).history.length || board.get(name).final) ?? pairs[0] ?? "";
   select.closest("label").hidden = !pairs.length;
 }
 

@@ -11,7 +11,8 @@ export function el(name, attributes = {}, ...children) {
 }
 
 export function ratio(value) {
-  return value === null || value === undefined ? "–" : value.toFixed(3);
+  if (value === null || value === undefined) return "–";
+  return value >= 1000 ? "> 1000" : value < 0.0005 ? "< 0.001" : value.toFixed(3);
 }
 
 export function interval(value, ci) {
