@@ -3,9 +3,10 @@
 The agents are the stand-ins of ``tests/agents/stand_ins``: programs named ``claude`` and ``codex``
 and an endpoint on this machine, which speak the real protocols and hand in the C++ solution of
 ``gdn_decode`` with other settings. Everything else is real: worktrees, confinement, packing,
-judge, timing, decision. In each round kopt is killed (SIGKILL) while the agent works, and resumed;
-between rounds a person switches the agent. The campaign starts with a limit of dollars that the
-first agent exceeds, stops at it, and goes on with a higher one, under a limit of device seconds.
+judge, timing, decision (on one workload, so that nothing is promoted). In each round kopt is
+killed (SIGKILL) while the agent works, and resumed; between rounds a person switches the agent.
+The campaign starts with a limit of dollars that the first agent exceeds, stops at it, and goes on
+with a higher one, under a limit of device seconds.
 
     python scripts/agent_campaign.py [--json FILE]
 
@@ -37,7 +38,8 @@ SOLUTION = CHECKOUT / "kernels/gdn_decode_qk4_v8_d128_k_last/solutions/cpp-recur
 FIRST_DOLLARS, DOLLARS, DEVICE_S = 0.15, 2.0, 900.0
 CONFIG = """
 max_candidates = 1
-sweep_workloads = ["rep"]
+gate_workloads = ["0"]
+sweep_workloads = ["0"]
 
 [measure]
 trials = 2
