@@ -34,7 +34,7 @@ struct Meeting {
 
 std::vector<Fiber> all;
 std::vector<std::unique_ptr<char[]>> shared;
-std::vector<Meeting> warps, groups, blocks_meet;
+std::vector<Meeting> warps, blocks_meet;
 Meeting cluster_meeting;
 std::vector<std::function<void()>> pending;
 ucontext_t scheduler;
@@ -75,7 +75,6 @@ void act_on_pending(size_t most) {
 
 void run_cluster() {
   warps.assign(cluster * threads / 32, {});
-  groups.assign(cluster * 8, {});
   blocks_meet.assign(cluster, {});
   cluster_meeting = {};
   while (shared.size() < cluster) {
@@ -147,8 +146,6 @@ void fail(const char* what) {
 void meet_block() {
   meet(blocks_meet[running->rank], threads, [] {});
 }
-
-void meet_warpgroup(int index) { meet(groups[running->rank * 8 + index], 128, [] {}); }
 
 void meet_warp(void* argument, void (*act)(void**)) {
   Meeting& meeting = warps[(running->rank * threads + running->thread) / 32];

@@ -28,8 +28,6 @@ void progress();
 [[noreturn]] void fail(const char* what);
 
 void meet_block();
-/// The 128 threads of a warpgroup.
-void meet_warpgroup(int index);
 /// All 32 lanes of the warp come with an argument; `act` gets the 32 of them, once.
 void meet_warp(void* argument, void (*act)(void** arguments));
 void arrive_cluster();

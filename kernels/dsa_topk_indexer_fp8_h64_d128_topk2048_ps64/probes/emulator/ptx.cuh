@@ -33,6 +33,13 @@ T* at(uint32_t address) {
   return reinterpret_cast<T*>(fibers::shared_memory(address >> 24) + (address & 0xffffff));
 }
 
+inline uint64_t page_policy() { return 0; }
+
+inline uint4 load_page_bytes(const uint8_t* source, uint64_t) {
+  if (reinterpret_cast<uintptr_t>(source) % 16 != 0) fibers::fail("misaligned");
+  return __ldg(reinterpret_cast<const uint4*>(source));
+}
+
 inline void prefetch_line(const void* source) { fibers::check_read(source, 128); }
 
 inline void copy_word(uint32_t target, const void* source) {
@@ -93,48 +100,26 @@ inline void multiply_warp(float* c, const uint32_t (&a)[4], uint32_t b0, uint32_
 }
 
 struct Barrier {
-  int16_t arrivals, phase;
-  int32_t bytes;
-
-  void settle() {
-    if (arrivals == 0 && bytes == 0) {
-      arrivals = 1;
-      ++phase;
-    }
-    fibers::progress();
-  }
+  int32_t arrivals, bytes;
 };
 
-inline void barrier_init(uint32_t barrier) { *at<Barrier>(barrier) = {1, 0, 0}; }
-inline void barriers_visible() {}
+inline void barrier_init(uint32_t barrier) { *at<Barrier>(barrier & ~7u) = {1, 0}; }
 
 inline void barrier_expect(uint32_t barrier, uint32_t bytes) {
   --at<Barrier>(barrier)->arrivals;
   at<Barrier>(barrier)->bytes += static_cast<int32_t>(bytes);
-  at<Barrier>(barrier)->settle();
+  fibers::progress();
 }
 
-inline void barrier_wait(uint32_t barrier, int parity) {
-  while (at<Barrier>(barrier)->phase % 2 == parity) fibers::give_way();
+inline void barrier_wait(uint32_t barrier) {
+  const Barrier* state = at<Barrier>(barrier);
+  while (state->arrivals != 0 || state->bytes != 0) fibers::give_way();
 }
-
-inline void copy_bulk(uint32_t target, const void* source, uint32_t bytes, uint32_t barrier) {
-  fibers::check_read(source, bytes);
-  if (target % 16 != 0 || reinterpret_cast<uintptr_t>(source) % 16 != 0) fibers::fail("misaligned");
-  fibers::put_off([=] {
-    memcpy(at<char>(target), source, bytes);
-    at<Barrier>(barrier)->bytes -= static_cast<int32_t>(bytes);
-    at<Barrier>(barrier)->settle();
-  });
-}
-
-inline void meet_warpgroup(int index) { fibers::meet_warpgroup(index); }
 
 inline void send_float(uint32_t address, float x, uint32_t barrier) {
   fibers::put_off([=] {
     *at<float>(address) = x;
     at<Barrier>(barrier)->bytes -= 4;
-    at<Barrier>(barrier)->settle();
   });
 }
 

@@ -15,21 +15,10 @@ namespace topk {
 /// Shared memory of a block; `scores` and the pages of the row follow.
 struct alignas(1024) Storage {
   uint8_t queries[kQueryBytes];
-  uint8_t pages[kWarpgroups][kStages][kPageBytes];
   float2 weights[kHeads / 2];
   Selection selection;
-  uint64_t loaded[kWarpgroups][kStages];
-  uint64_t arrived;  // the scores of other blocks
+  uint64_t arrived;
 };
-
-/// By one thread, before the block meets.
-__device__ __forceinline__ void init_barriers(Storage& storage) {
-  for (auto& stages : storage.loaded) {
-    for (auto& loaded : stages) barrier_init(shared_address(&loaded));
-  }
-  barrier_init(shared_address(&storage.arrived));
-  barriers_visible();
-}
 
 /// With scores of a row and the block table, or the part of it that is the row's.
 inline size_t storage_bytes(int width, bool staged) {
@@ -70,85 +59,74 @@ __global__ void __launch_bounds__(KOPT_LIST_THREADS) list_rows(const Problem p) 
            blockIdx.x % kBlocks * KOPT_LIST_THREADS + threadIdx.x, kSelected / 4);
 }
 
-/// The pages that a warpgroup scores, on their way through its part of shared memory.
-class Ring {
- public:
-  __device__ explicit Ring(Storage& storage)
-      : storage_(storage), group_(warpgroup_of_thread()), leads_(threadIdx.x % 128 == 0) {}
+/// The pages of a row that a warpgroup scores: page, page + kWarpgroups, ... below end.
+struct Pages {
+  const int* table;
+  const uint8_t* cache;
+  int page, end;
+  int ids;  // of the warpgroup's next 32 pages, one a lane
+  int used = 0;
 
-  /// Starts with the pages begin, begin + kWarpgroups, ... below end of a row; all of before were
-  /// taken.
-  __device__ __forceinline__ void start(const int* table, const uint8_t* cache, int begin,
-                                        int end) {
-    table_ = table;
-    cache_ = cache;
-    next_ = page_ = begin + group_;
-    end_ = end;
-#pragma unroll 1
-    for (int i = 0; i < kStages; ++i) load((taken_ + i) % kStages);
+  __device__ __forceinline__ void fetch_ids() {
+    const int lane = threadIdx.x % 32;
+    const int at = page + lane * kWarpgroups;
+    ids = at < end ? table[at] : 0;
   }
 
-  __device__ __forceinline__ bool is_left() const { return page_ < end_; }
-
-  /// The index of the next page, whose share is taken; `release` has to follow.
-  __device__ __forceinline__ int take(PageShare& share, const Place& place) {
-    const int stage = taken_ % kStages, page = page_;
-    barrier_wait(shared_address(&storage_.loaded[group_][stage]), taken_ / kStages % 2);
-    take_share(share, storage_.pages[group_][stage], place);
-    page_ += kWarpgroups;
-    return page;
-  }
-
-  /// Starts to load another page in the place of the one that was taken.
-  __device__ __forceinline__ void release() {
-    meet_warpgroup(group_);
-    load(taken_ % kStages);
-    ++taken_;
-  }
-
- private:
-  __device__ __forceinline__ void load(int stage) {
-    if (leads_ && next_ < end_) {
-      const uint32_t loaded = shared_address(&storage_.loaded[group_][stage]);
-      barrier_expect(loaded, kPageBytes);
-      copy_bulk(shared_address(storage_.pages[group_][stage]),
-                cache_ + static_cast<int64_t>(table_[next_]) * kPageBytes, kPageBytes, loaded);
+  /// Starts to load the next page, where there is one.
+  __device__ __forceinline__ void load(PageShare& share, const Place& place, uint64_t policy) {
+    if (page >= end) return;
+    if (used == 32) {
+      fetch_ids();
+      used = 0;
     }
-    next_ += kWarpgroups;
+    const int id = __shfl_sync(kAllLanes, ids, used++);
+    load_share(share, cache + static_cast<int64_t>(id) * kPageBytes, place, policy);
+    page += kWarpgroups;
   }
-
-  Storage& storage_;
-  const int group_;
-  const bool leads_;
-  int taken_ = 0;  // pages of all rows
-  const int* table_;
-  const uint8_t* cache_;
-  int next_, page_, end_;
 };
 
-/// Scores all pages of a ring; put(page, token of the page, score) is called by one lane for each
-/// token.
-template <class Put>
-__device__ __forceinline__ void score_pages(Ring& ring, const Storage& storage, Put put) {
+/// Scores one page; `next` starts the loads that take the place of `share`.
+template <class Next>
+__device__ __forceinline__ float2 score_page(PageShare& share, uint32_t queries,
+                                             const float2* weights, int lane_share, Next next) {
+  uint32_t a[kSteps][4];
+  float c[32];
+  const float scale[2] = {share.scale[0], share.scale[1]};
+  to_factors(a, share);
+  products_start(c, a, queries);
+  next();
+  products_wait(c);
+  return weighted(c, weights, scale, lane_share);
+}
+
+/// All pages of the block's part of a row; put(page, token of the page, score) is called by one
+/// lane for each token.
+template <class Put, class Ready>
+__device__ __forceinline__ void score_pages(Pages& pages, const Storage& storage, const Place& place,
+                                            Ready ready, Put put) {
   const uint32_t queries = shared_address(storage.queries);
-  const Place place = place_of_thread();
-#pragma unroll 1
-  while (ring.is_left()) {
-    PageShare share;
-    const int page = ring.take(share, place);
-    uint32_t a[kSteps][4];
-    float c[32];
-    to_factors(a, share);
-    products_start(c, a, queries);
-    ring.release();
-    products_wait(c);
-    const float2 score = weighted(c, storage.weights, share.scale, place.share);
+  const uint64_t policy = page_policy();
+  PageShare ahead[2];
+  int page = pages.page;
+  pages.fetch_ids();
+  pages.load(ahead[0], place, policy);
+  pages.load(ahead[1], place, policy);
+  ready();
+  const auto finish = [&](PageShare& share) {
+    const float2 score = score_page(share, queries, storage.weights, place.share,
+                                    [&] { pages.load(share, place, policy); });
+    const int token = 16 * place.warp + place.token;
     if (place.share < 2) {
       const float own = place.share == 0 ? score.x : score.y;
       const bool is_number = own == own;  // what is none counts as infinite
-      put(page, 16 * place.warp + place.token + 8 * place.share,
-          is_number ? own : __int_as_float(0x7f800000));
+      put(page, token + 8 * place.share, is_number ? own : __int_as_float(0x7f800000));
     }
+    page += kWarpgroups;
+  };
+  while (page < pages.end) {
+    finish(ahead[0]);
+    if (page < pages.end) finish(ahead[1]);
   }
 }
 
@@ -212,14 +190,6 @@ __device__ __forceinline__ void list_short(const Problem& p, const Rows& rows, c
   }
 }
 
-/// Queries and weights of a row to shared memory.
-__device__ __forceinline__ void store_row(Storage& storage, const Problem& p, int row) {
-  RowShare share;
-  share.load(p.q + static_cast<int64_t>(row) * kHeads * kDim,
-             p.weights + static_cast<int64_t>(row) * kHeads);
-  share.store(shared_address(storage.queries), storage.weights);
-}
-
 /// Which rows are long is not known yet, but a few queries more to fetch cost little.
 __device__ __forceinline__ void prefetch_queries(const Problem& p) {
 #if KOPT_PREFETCH
@@ -232,7 +202,7 @@ __device__ __forceinline__ void prefetch_queries(const Problem& p) {
 }
 
 /// All rows, in one launch. kFew: no row has more than kHeld tokens, and no block more than one
-/// long row. (A loop over rows would keep registers from the selection.)
+/// long row. (A loop over rows would keep the registers of a page from the selection.)
 template <bool kFew>
 __global__ void __launch_bounds__(kThreads, 1) index_rows(const __grid_constant__ Problem p) {
   Storage& storage = storage_of_block();
@@ -244,11 +214,10 @@ __global__ void __launch_bounds__(kThreads, 1) index_rows(const __grid_constant_
   const Table table(p, reinterpret_cast<int*>(scores + p.width * kPage));
   table.stage();
   prefetch_queries(p);
-  if (threadIdx.x == 0) init_barriers(storage);
+  if (threadIdx.x == 0) barrier_init(arrived);
   cluster_arrive();
   clear_bins(selection);
   const Part part = part_of_block(rows.count_long(), post);
-  Ring ring(storage);
   copies_wait();
   __syncthreads();
 
@@ -263,22 +232,27 @@ __global__ void __launch_bounds__(kThreads, 1) index_rows(const __grid_constant_
     const uint32_t target = address_in(post.rank - part.member, shared_address(scores));
     const uint32_t told = address_in(post.rank - part.member, arrived);
 
-    if (met) {  // the row before may still be selected from
-      __syncthreads();
-      clear_bins(selection);
-    }
-    ring.start(table.pages(row.index), p.cache, begin, end);
-    store_row(storage, p, row.index);
+    RowShare inputs;
+    inputs.load(p.q + static_cast<int64_t>(row.index) * kHeads * kDim,
+                p.weights + static_cast<int64_t>(row.index) * kHeads);
+    Pages pages{table.pages(row.index), p.cache, begin + warpgroup_of_thread(), end, 0};
     const int* page_ids = nullptr;
-    if (leads) {
-      page_ids = table.keep(row.index, count);
-      if (threadIdx.x == 0 && part.blocks > 1) barrier_expect(arrived, (count - end) * kPage * 4);
-    }
-    __syncthreads();
-    if (!met) cluster_wait();
-    met = true;
+    const auto ready = [&] {
+      if (met) {  // the row before may still be selected from
+        __syncthreads();
+        clear_bins(selection);
+      }
+      inputs.store(shared_address(storage.queries), storage.weights);
+      if (leads) {
+        page_ids = table.keep(row.index, count);
+        if (threadIdx.x == 0 && part.blocks > 1) barrier_expect(arrived, (count - end) * kPage * 4);
+      }
+      __syncthreads();
+      if (!met) cluster_wait();
+      met = true;
+    };
     uint32_t lowest = ~0u, highest = 0;
-    score_pages(ring, storage, [&](int page, int token, float score) {
+    score_pages(pages, storage, place_of_thread(), ready, [&](int page, int token, float score) {
       const int at = page * kPage + token;
       const bool counts = at < row.length;
       const float x = counts ? score : -__int_as_float(0x7f800000);
@@ -292,7 +266,7 @@ __global__ void __launch_bounds__(kThreads, 1) index_rows(const __grid_constant_
     });
     if (!leads) break;  // such a block has one row
     store_bounds(selection, lowest, highest);
-    if (part.blocks > 1) barrier_wait(arrived, 0);
+    if (part.blocks > 1) barrier_wait(arrived);
     __syncthreads();
     select_highest<kFew>(selection, scores, row.length, page_ids);
     write_selected(p, selection, row.index);
@@ -310,14 +284,16 @@ __global__ void __launch_bounds__(kThreads, 1) score_rows(const __grid_constant_
   const int64_t count = (length - 1) / kPage + 1;
   const int begin = static_cast<int>(blockIdx.y * count / gridDim.y);
   const int end = static_cast<int>((blockIdx.y + 1) * count / gridDim.y);
-  if (threadIdx.x == 0) init_barriers(storage);
-  __syncthreads();
-  Ring ring(storage);
-  ring.start(pages_of(p, row), p.cache, begin, end);
-  store_row(storage, p, row);
-  __syncthreads();
+  RowShare inputs;
+  inputs.load(p.q + static_cast<int64_t>(row) * kHeads * kDim,
+              p.weights + static_cast<int64_t>(row) * kHeads);
+  Pages pages{pages_of(p, row), p.cache, begin + warpgroup_of_thread(), end, 0};
+  const auto ready = [&] {
+    inputs.store(shared_address(storage.queries), storage.weights);
+    __syncthreads();
+  };
   float* const scores = p.scores + static_cast<int64_t>(row) * p.width * kPage;
-  score_pages(ring, storage, [&](int page, int token, float score) {
+  score_pages(pages, storage, place_of_thread(), ready, [&](int page, int token, float score) {
     scores[static_cast<int64_t>(page) * kPage + token] = score;
   });
 }

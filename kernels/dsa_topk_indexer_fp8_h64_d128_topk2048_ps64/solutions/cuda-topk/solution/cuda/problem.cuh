@@ -19,7 +19,6 @@ constexpr int kSelected = 2048;
 constexpr int kWarpgroups = KOPT_WARPGROUPS;
 constexpr int kThreads = 128 * kWarpgroups;
 constexpr int kWarps = kThreads / 32;
-constexpr int kStages = KOPT_STAGES;  // pages of a warpgroup in shared memory
 
 constexpr int kStaged = 4096;  // entries of a block table that a block keeps
 

@@ -1,6 +1,6 @@
 // Scores of the 64 tokens of a page by one warpgroup: 64 x 128 keys times 128 x 64 queries.
 //
-// Keys lie in shared memory as they came, and go through registers. Which product index stands for which element of a key is
+// Keys never pass through shared memory. Which product index stands for which element of a key is
 // free, as long as queries agree; it is chosen so that a lane's operands of a token are two runs of
 // 16 bytes. Hopper's products of e4m3 keep some 14 bits of a sum; so both factors become halves, in
 // which e4m3 numbers are exact, and sums are float32.
@@ -40,22 +40,17 @@ __device__ __forceinline__ int warpgroup_of_thread() {
   return __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);
 }
 
-/// Takes the lane's share of a page in shared memory. Of two neighbouring tokens, which lie in the
-/// same banks, one reads its second half first.
-__device__ __forceinline__ void take_share(PageShare& share, const uint8_t* page,
-                                           const Place& place) {
-  const int token = 16 * place.warp + place.token, odd = place.token % 2;
+__device__ __forceinline__ void load_share(PageShare& share, const uint8_t* page,
+                                           const Place& place, uint64_t policy) {
+  const int token = 16 * place.warp + place.token;
   const uint8_t* bytes = page + token * kDim + 16 * place.share;
-  const auto piece = [&](int offset) { return *reinterpret_cast<const uint4*>(bytes + offset); };
-  const uint4 first = piece(64 * odd), second = piece(64 - 64 * odd);
-  const uint4 third = piece(8 * kDim + 64 * odd), fourth = piece(8 * kDim + 64 - 64 * odd);
-  share.near[0] = odd ? second : first;
-  share.near[1] = odd ? first : second;
-  share.far[0] = odd ? fourth : third;
-  share.far[1] = odd ? third : fourth;
+  share.near[0] = load_page_bytes(bytes, policy);
+  share.near[1] = load_page_bytes(bytes + 64, policy);
+  share.far[0] = load_page_bytes(bytes + 8 * kDim, policy);
+  share.far[1] = load_page_bytes(bytes + 8 * kDim + 64, policy);
   const float* scales = reinterpret_cast<const float*>(page + kPage * kDim) + token;
-  share.scale[0] = scales[0];
-  share.scale[1] = scales[8];
+  share.scale[0] = __ldg(scales);
+  share.scale[1] = __ldg(scales + 8);
 }
 
 /// A thread's share of the queries and weights of a row, on its way to shared memory.

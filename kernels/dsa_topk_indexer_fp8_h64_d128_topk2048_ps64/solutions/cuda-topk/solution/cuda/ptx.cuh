@@ -15,6 +15,36 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+/// What the second-level cache should do with pages: 0 where nothing is asked.
+__device__ __forceinline__ uint64_t page_policy() {
+  uint64_t policy = 0;
+#if KOPT_LOAD_HINT == 2
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#endif
+  return policy;
+}
+
+/// 16 bytes of a page.
+__device__ __forceinline__ uint4 load_page_bytes(const uint8_t* source, uint64_t policy) {
+  uint4 x;
+#if KOPT_LOAD_HINT == 0  // plain
+  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(source));
+#elif KOPT_LOAD_HINT == 1  // not kept in the first-level cache
+  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(source));
+#elif KOPT_LOAD_HINT == 2  // and the first to leave the second
+  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(source), "l"(policy));
+#else
+#error "LOAD_HINT must be 0, 1 or 2"
+#endif
+  return x;
+}
+
 __device__ __forceinline__ void prefetch_line(const void* source) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(source));
 }
@@ -102,13 +132,9 @@ __device__ __forceinline__ uint32_t address_in(int rank, uint32_t address) {
   return mapped;
 }
 
-/// Makes the barrier one whose phases wait for one arrival and for bytes.
+/// Makes the barrier one that waits for one arrival and for bytes.
 __device__ __forceinline__ void barrier_init(uint32_t barrier) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
-}
-
-/// Makes barriers that the thread has initialised known to copies and to other blocks.
-__device__ __forceinline__ void barriers_visible() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
@@ -118,42 +144,16 @@ __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
                : "memory");
 }
 
-/// Waits for the end of the phase that has this parity.
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, int parity) {
+/// Waits for the first completion of the barrier.
+__device__ __forceinline__ void barrier_wait(uint32_t barrier) {
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
       "retry:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
       "@!done bra retry;\n"
-      "}\n" ::"r"(barrier),
-      "r"(parity)
+      "}\n" ::"r"(barrier)
       : "memory");
-}
-
-/// Copies `bytes`, a multiple of 16, to shared memory and reports them to the barrier.
-__device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, uint32_t bytes,
-                                          uint32_t barrier) {
-#if KOPT_LOAD_HINT == 0  // plain
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          target),
-      "l"(source), "r"(bytes), "r"(barrier)
-      : "memory");
-#else  // the first to leave the second-level cache
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1], %2, [%3], %4;" ::"r"(target),
-      "l"(source), "r"(bytes), "r"(barrier), "l"(policy)
-      : "memory");
-#endif
-}
-
-/// Meets the other warps of the warpgroup.
-__device__ __forceinline__ void meet_warpgroup(int index) {
-  asm volatile("bar.sync %0, 128;" ::"r"(index + 1) : "memory");
 }
 
 /// Stores into another block and reports the bytes to a barrier there.

@@ -30,7 +30,7 @@ struct alignas(16) Selection {
   uint64_t low, high;  // of the bin to be divided
   int cut_bin;
   uint32_t above, inside;  // the cut's bin
-  uint32_t found, taken;
+  uint32_t found;
 };
 
 /// A key with the same order as floats.
@@ -96,9 +96,8 @@ __device__ __forceinline__ void clear_bins(Selection& s) {
   reinterpret_cast<uint4*>(s.bins)[threadIdx.x] = make_uint4(0, 0, 0, 0);
 }
 
-/// Finds the bin in which `wanted` scores from above are reached; with kPlaces, turns counts into how
-/// many scores lie in higher bins. All in units.
-template <bool kPlaces>
+/// Turns counts into how many scores lie in higher bins, and finds the bin in which `wanted` are
+/// reached. All in units.
 __device__ __forceinline__ void find_cut(Selection& s, uint32_t wanted) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int first = kBins / 4 - 1 - threadIdx.x;
@@ -119,7 +118,7 @@ __device__ __forceinline__ void find_cut(Selection& s, uint32_t wanted) {
   above.z = above.w + counts.w;
   above.y = above.z + counts.z;
   above.x = above.y + counts.y;
-  if constexpr (kPlaces) quads[first] = above;
+  quads[first] = above;
   if (above.w < wanted && wanted <= above.x + counts.x) {
     int bin = 3;
     uint32_t higher = above.w, inside = counts.w;
@@ -129,7 +128,7 @@ __device__ __forceinline__ void find_cut(Selection& s, uint32_t wanted) {
     s.cut_bin = 4 * first + bin;
     s.above = higher;
     s.inside = inside;
-    s.found = s.taken = 0;
+    s.found = 0;
     s.low = ~uint64_t{0};
     s.high = 0;
   }
@@ -164,10 +163,7 @@ __device__ __forceinline__ void take_compared(Selection& s, const float* scores,
       if (own < inside) key = combined(scores[s.at_cut[own]], s.at_cut[own]);
       int rank = 0;
 #pragma unroll 1
-      for (int i = 0; i < inside; i += 8) {  // lanes beyond have 0
-#pragma unroll
-        for (int j = 0; j < 8; ++j) rank += __shfl_sync(kAllLanes, key, i + j) > key;
-      }
+      for (int i = 0; i < inside; ++i) rank += __shfl_sync(kAllLanes, key, i) > key;
       const int token = static_cast<int>(~static_cast<uint32_t>(key));
       if (own < inside && rank < left) s.ids[kSelected - left + rank] = id_of(pages, token);
     }
@@ -197,7 +193,7 @@ __device__ __forceinline__ int divide(Selection& s, const float* scores, const i
   });
   __syncthreads();
   const int wanted = kSelected - taken;
-  find_cut<true>(s, static_cast<uint32_t>(wanted) * kUnit);
+  find_cut(s, static_cast<uint32_t>(wanted) * kUnit);
   const int cut_bin = s.cut_bin, inside = static_cast<int>(s.inside / kUnit);
   const int left = wanted - static_cast<int>(s.above / kUnit);
   const int lowest = left == inside ? cut_bin : cut_bin + 1;
@@ -229,27 +225,14 @@ __device__ __forceinline__ T& at_byte(void* base, uint32_t offset) {
   return *reinterpret_cast<T*>(static_cast<char*>(base) + offset);
 }
 
-/// Places in s.ids for `count` tokens of the thread: the first of them.
-__device__ __forceinline__ uint32_t reserve(Selection& s, uint32_t count) {
-  const int lane = threadIdx.x % 32;
-  uint32_t sum = count;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const uint32_t other = __shfl_up_sync(kAllLanes, sum, distance);
-    if (lane >= distance) sum += other;
-  }
-  uint32_t first = 0;
-  if (lane == 31) first = atomicAdd(&s.taken, sum);
-  return __shfl_sync(kAllLanes, first, 31) + sum - count;
-}
-
 /// The first division of at most kHeld scores, as few instructions a score as can be: one block has
-/// them all. The last page is filled up with negative infinity, which is in the lowest bin.
+/// them all. What the count of a bin was before a score came is the score's place among those of the
+/// bin. The last page is filled up with negative infinity, which is in the lowest bin.
 __device__ __forceinline__ int divide_held(Selection& s, const float* scores, const int* pages,
                                            int count, const EvenBins& bin_of) {
   float4 quads[kQuads];
   int page_ids[kQuads];
-  uint32_t bins[4 * kQuads] = {};  // in bytes; 0 stands for no score, too
+  uint32_t bins[4 * kQuads], places[4 * kQuads];
 #pragma unroll
   for (int j = 0; j < kQuads; ++j) {
     const int token = 4 * (threadIdx.x + j * kThreads);
@@ -265,33 +248,31 @@ __device__ __forceinline__ int divide_held(Selection& s, const float* scores, co
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       bins[4 * j + k] = bin_of.bytes(held[k]);
-      atomicAdd(&at_byte<uint32_t>(s.bins, bins[4 * j + k]), kUnit);
+      places[4 * j + k] = atomicAdd(&at_byte<uint32_t>(s.bins, bins[4 * j + k]), kUnit);
     }
   }
   __syncthreads();
-  find_cut<false>(s, kSelected * kUnit);
+  find_cut(s, kSelected * kUnit);
   const uint32_t above = s.above, inside = s.inside, left = kSelected * kUnit - above;
-  const uint32_t cut = static_cast<uint32_t>(s.cut_bin) * kUnit;
-  const bool again = cut == 0 || (left < inside && inside > kCompared * kUnit);
-  const bool compares = !again && left < inside;
-  const uint32_t lowest = left == inside && !again ? cut : cut + kUnit;
-  uint32_t taken = 0;
-#pragma unroll
-  for (int i = 0; i < 4 * kQuads; ++i) taken += bins[i] >= lowest ? 1u : 0u;
-  uint32_t place = reserve(s, taken), at_cut = 0;
+  const bool again = s.cut_bin == 0 || (left < inside && inside > kCompared * kUnit);
+  const uint32_t compared = !again && left < inside ? inside : 0;
 #pragma unroll
   for (int j = 0; j < kQuads; ++j) {
+    if (4 * (threadIdx.x + j * kThreads) >= count) break;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) places[4 * j + k] += at_byte<uint32_t>(s.bins, bins[4 * j + k]);
+  }
+#pragma unroll
+  for (int j = 0; j < kQuads; ++j) {
+    const int token = 4 * (threadIdx.x + j * kThreads);
+    if (token >= count) break;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const uint32_t bin = bins[4 * j + k];
-      if (bin >= lowest) s.ids[place++] = page_ids[j] + k;
-      at_cut |= (bin == cut ? 1u : 0u) << (4 * j + k);
+      // In lower bins it is 2048 or more; at the cut it is right unless scores are compared.
+      const uint32_t place = places[4 * j + k];
+      if (place < kSelected * kUnit) at_byte<int>(s.ids, place) = page_ids[j] + k;
+      if (place - above < compared) at_byte<int>(s.at_cut, place - above) = token + k;
     }
-  }
-#pragma unroll 1
-  for (at_cut = compares ? at_cut : 0; at_cut != 0; at_cut &= at_cut - 1) {
-    const int i = __ffs(static_cast<int>(at_cut)) - 1;
-    s.at_cut[atomicAdd(&s.found, 1u)] = 4 * (threadIdx.x + i / 4 * kThreads) + i % 4;
   }
   if (again) {
     uint64_t low = ~uint64_t{0}, high = 0;
@@ -305,7 +286,7 @@ __device__ __forceinline__ int divide_held(Selection& s, const float* scores, co
   }
   __syncthreads();
   if (again) return static_cast<int>(left / kUnit);
-  if (compares) take_compared(s, scores, pages, inside / kUnit, left / kUnit);
+  if (compared > 0) take_compared(s, scores, pages, inside / kUnit, left / kUnit);
   return 0;
 }
 
