@@ -59,7 +59,7 @@ def test_a_cluster_is_right_for_every_generator(run: Run) -> None:
 @pytest.mark.parametrize("rows", ["1", "10"])
 def test_more_rows_than_blocks_and_fewer(run: Run, rows: str) -> None:
     """One row of two clusters, and so many that a block has several, one after the other."""
-    options = ("--rows", rows, "--pages", "36", "--clusters", "2" if rows == "1" else "1")
+    options = ("--rows", rows, "--pages", "36", "--clusters", "2" if rows == "1" else "1", "4")
     done = run(*options, "--generator", "typical", "ties", "ragged")
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -75,7 +75,7 @@ def test_short_rows_alone_and_long_contexts(run: Run, way: str, pages: str) -> N
     ("file", "code", "instead"),
     [
         ("kernels.cuh", "if (part.blocks > 1) barrier_wait(arrived);", ""),
-        ("kernels.cuh", "clear_bins(storage.selection);", ""),
+        ("kernels.cuh", "clear_bins(selection);", ""),
         ("select.cuh", "static_cast<int32_t>(bits) >> 31", "0"),
     ],
     ids=["wait", "clear", "order"],

@@ -4,8 +4,8 @@ Target: Hopper. Three kernels of the libraries (schedule, logits, top-k), and to
 table of token ids, which a server would keep. Bound: the launches, and for many long rows memory.
 """
 
-import deep_gemm
 import torch
+from deep_gemm import fp8_paged_mqa_logits, get_num_sms, get_paged_mqa_logits_metadata
 from flashinfer.topk import top_k_page_table_transform
 
 _TOPK = 2048
@@ -19,8 +19,8 @@ def run(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_ind
     pages = block_table.shape[1]
     width = -(-pages * _PAGE // _WIDTH_STEP) * _WIDTH_STEP
     lengths = seq_lens[:, None]
-    schedule = deep_gemm.get_paged_mqa_logits_metadata(lengths, _PAGE, deep_gemm.get_num_sms())
-    logits = deep_gemm.fp8_paged_mqa_logits(
+    schedule = get_paged_mqa_logits_metadata(lengths, _PAGE, get_num_sms())
+    logits = fp8_paged_mqa_logits(
         q_index_fp8[:, None],
         k_index_cache_fp8.view(torch.uint8),
         weights,

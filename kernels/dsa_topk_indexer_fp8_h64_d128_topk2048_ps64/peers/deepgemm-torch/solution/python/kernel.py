@@ -3,8 +3,8 @@
 Target: Hopper. Two kernels of DeepGEMM and some ten of torch. Bound: the launches and torch's sort.
 """
 
-import deep_gemm
 import torch
+from deep_gemm import fp8_paged_mqa_logits, get_num_sms, get_paged_mqa_logits_metadata
 
 _TOPK = 2048
 _PAGE = 64
@@ -17,8 +17,8 @@ def run(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_ind
     pages = block_table.shape[1]
     width = -(-pages * _PAGE // _WIDTH_STEP) * _WIDTH_STEP
     lengths = seq_lens[:, None]
-    schedule = deep_gemm.get_paged_mqa_logits_metadata(lengths, _PAGE, deep_gemm.get_num_sms())
-    logits = deep_gemm.fp8_paged_mqa_logits(
+    schedule = get_paged_mqa_logits_metadata(lengths, _PAGE, get_num_sms())
+    logits = fp8_paged_mqa_logits(
         q_index_fp8[:, None],
         k_index_cache_fp8.view(torch.uint8),
         weights,
