@@ -57,14 +57,6 @@ inline float reciprocal(float x) { return 1.0f / x; }
 inline float4 load_shared(uint32_t address) { return loaded<float4>(address); }
 inline float2 load_shared_pair(uint32_t address) { return loaded<float2>(address); }
 inline float load_shared_float(uint32_t address) { return loaded<float>(address); }
-inline void store_shared(uint32_t address, float4 x, bool real) {
-  if (real) stored(at(address, 16), x);
-}
-
-inline void store_shared_float(uint32_t address, float x, bool real) {
-  if (real) stored(at(address, 4), x);
-}
-
 inline void clear_shared(uint32_t address) { memset(at(address, 16), 0, 16); }
 inline void store_shared(uint32_t address, float4 x) { stored(at(address, 16), x); }
 inline void store_shared_float(uint32_t address, float x) { stored(at(address, 4), x); }
@@ -211,15 +203,13 @@ inline void barrier_wait(uint32_t address, uint32_t parity) {
 inline void warps_meet(int index, int threads) { fibers::meet_some(index, threads); }
 inline void warps_arrive(int index, int threads) { fibers::count_some(index, threads); }
 
-template <typename T>
-void load_global(T& x, const T* source, bool real) {
+inline void load_global(uint2& x, const uint2* source, bool wanted) {
   fibers::give_way();
-  if (real) x = *source;
+  if (wanted) x = *source;
 }
 
 template <typename T>
-void store_global(T* target, T x, bool real) {
-  if (!real) return;
+void store_global(T* target, T x) {
   stored(reinterpret_cast<char*>(target), x);
   fibers::progress();
 }

@@ -13,8 +13,7 @@
 namespace dsa {
 
 constexpr int kAllMeet = 1;    // barrier of the warps that compute
-constexpr int kFetchMeet = 2;  // of those that fetch
-constexpr int kTeamMeets = 3;  // the first of those of the teams
+constexpr int kTeamMeets = 2;  // the first of those of the teams
 constexpr int kSteps = (kLatent + kRope) / 16 / 2;  // of a warp's half of a product of keys
 
 /// What a warp has: one half of the queries' columns, and columns 64 * warp and on of the output.
@@ -37,11 +36,11 @@ class Share {
   __device__ __forceinline__ void mark_absent() {
     uint32_t* const logs = own_logs();
 #pragma unroll
-    for (int i = 0; i < kReaders; ++i) store_global(logs + i * kNextReaders, kAbsent, true);
+    for (int i = 0; i < kReaders; ++i) store_global(logs + i * kNextReaders, kAbsent);
     uint2* const parts = own_parts();
 #pragma unroll
     for (int tile = 0; tile < kTilesPerWarp; ++tile) {
-      store_global(parts + tile * kNextTile, make_uint2(kAbsent, kAbsent), true);
+      store_global(parts + tile * kNextTile, make_uint2(kAbsent, kAbsent));
     }
   }
 
@@ -79,9 +78,9 @@ class Share {
   }
 
   /// Writes this block's averages and log-sum-exps where the blocks that merge look for them.
-  __device__ __forceinline__ void send(bool real) {
-    send_parts(real);
-    send_logs(real);
+  __device__ __forceinline__ void send() {
+    send_logs();
+    send_parts();
   }
 
  private:
@@ -91,16 +90,17 @@ class Share {
 
   /// Where this thread's 2 x 2 elements of the first tile of its warp go.
   __device__ uint2* own_parts() const {
-    const unsigned thread = thread_number() % kThreads;
+    const unsigned thread = thread_number();
     const unsigned tile = token_ * kTiles + thread / 32 * kTilesPerWarp;
     return problem_.parts + (tile * S::kSplits + split_) * 32 + thread % 32;
   }
 
   /// Where the log-sum-exp of a head goes, for the first of the blocks that this thread sends it to.
   __device__ uint32_t* own_logs() const {
-    const unsigned thread = thread_number() % kThreads;
+    const unsigned thread = thread_number();
     const unsigned reader = token_ * S::kSplits + thread / kHeads;
-    return problem_.logs + (reader * S::kSplits + split_) * kHeads + thread % kHeads;
+    uint2* const logs = problem_.logs + (reader * S::kSplits + split_) * 8 + thread % 8;
+    return reinterpret_cast<uint32_t*>(logs) + thread % kHeads / 8;
   }
 
   __device__ uint32_t row_address(int stage, int row) const {
@@ -198,17 +198,17 @@ class Share {
   }
 
   /// Every block that merges gets a copy of this one's log-sum-exps.
-  __device__ __forceinline__ void send_logs(bool real) {
+  __device__ __forceinline__ void send_logs() {
     const unsigned head = thread_ % kHeads;
     const float top = load_shared_float(memory_ + S::kTop + head * 4);
     // Minus infinity without a token.
     const uint32_t log = __float_as_uint(top + log2_short(sum_of(head)));
     uint32_t* const logs = own_logs();
 #pragma unroll
-    for (int i = 0; i < kReaders; ++i) store_global(logs + i * kNextReaders, log, real);
+    for (int i = 0; i < kReaders; ++i) store_global(logs + i * kNextReaders, log);
   }
 
-  __device__ __forceinline__ void send_parts(bool real) {
+  __device__ __forceinline__ void send_parts() {
     float norm[2];
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
@@ -221,8 +221,7 @@ class Share {
       const float(&o)[4] = o_[tile];
       store_global(parts + tile * kNextTile,
                    make_uint2(pack_bf16(o[0] * norm[0], o[1] * norm[0]),
-                              pack_bf16(o[2] * norm[1], o[3] * norm[1])),
-                   real);
+                              pack_bf16(o[2] * norm[1], o[3] * norm[1])));
     }
   }
 
@@ -259,7 +258,7 @@ class Share {
   const int team_;
   const int half_;
   uint32_t q_[kSteps][4];
-  float o_[kTilesPerWarp][4] = {};
+  float o_[kTilesPerWarp][4];
   float top_[2];   // of heads lane / 4 and lane / 4 + 8
   float sum_[2];   // of this thread's weights
   float fade_[2];  // what becomes of earlier sums

@@ -15,34 +15,27 @@
 
 namespace dsa {
 
-/// The warps that compute go through the stages twice: first with whatever is in shared memory, for
-/// nothing but to have the instructions in the caches when the rows are there. The warps that fetch
-/// do the same with what comes after the stages.
+/// What the warps that compute do. A short share is gone through twice: first with whatever is in
+/// shared memory, for nothing but to have the instructions in the caches when the rows are there.
 template <class S>
 __device__ __forceinline__ void compute(const Problem& problem, uint32_t memory, int token,
-                                        int split, bool fetches) {
+                                        int split) {
   const uint32_t barriers = memory + S::kBarriers;
-  Share<S> share(problem, memory, token, split, thread_number() % kThreads);
-  if (!fetches) share.mark_absent();
+  Share<S> share(problem, memory, token, split, thread_number());
+  if (S::kRows <= KOPT_MARK_ROWS) share.mark_absent();
 #pragma unroll 1
-  for (int pass = fetches || !KOPT_REHEARSE ? 1 : 0; pass < 2; ++pass) {
-    const bool real = pass == 1 && !fetches;
-    if (!fetches) {
-      if (real) barrier_wait(barriers + S::kStages * 8, 0);
-      share.begin();
+  for (int pass = S::kRows <= KOPT_REHEARSE_ROWS ? 0 : 1; pass < 2; ++pass) {
+    const bool real = pass == 1;
+    if (real) barrier_wait(barriers + S::kStages * 8, 0);
+    share.begin();
 #pragma unroll 1
-      for (int stage = real ? 0 : S::kStages - 1; stage < S::kStages; ++stage) {
-        if (real) barrier_wait(barriers + stage * 8, 0);
-        share.add_stage(stage);
-      }
-    }
-    if (pass == 1) {
-      share.send(real);
-      Merge<S> merge(problem, memory, token, split, thread_number() % kThreads,
-                     fetches ? kFetchMeet : kAllMeet, fetches ? kFetchWarps * 32 : kThreads);
-      merge.run(real);
+    for (int stage = real ? 0 : S::kStages - 1; stage < S::kStages; ++stage) {
+      if (real) barrier_wait(barriers + stage * 8, 0);
+      share.add_stage(stage);
     }
   }
+  share.send();
+  Merge<S>(problem, memory, token, split, thread_number()).run();
 }
 
 /// All blocks of a query token must run at once: they wait for each other.
@@ -68,11 +61,10 @@ __global__ void __launch_bounds__(kAllThreads, 1) attend(const __grid_constant__
   __syncthreads();
   if (warp >= 0) {
     fetch_rows<S>(problem, memory, warp, lane, id);
-    if (!KOPT_REHEARSE) return;
   } else {
     fetch_queries<S>(problem, memory, token);
+    compute<S>(problem, memory, token, split);
   }
-  compute<S>(problem, memory, token, split, warp >= 0);
 }
 
 }  // namespace dsa

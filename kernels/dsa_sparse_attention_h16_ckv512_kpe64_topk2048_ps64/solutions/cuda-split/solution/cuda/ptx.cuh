@@ -193,76 +193,28 @@ __device__ __forceinline__ void warps_arrive(int index, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(index), "r"(threads) : "memory");
 }
 
-// Where `real` is false, nothing is done, and without a branch.
-
-__device__ __forceinline__ void store_shared(uint32_t address, float4 x, bool real) {
-  asm volatile(
-      "{\n"
-      ".reg .pred real;\n"
-      "setp.ne.b32 real, %5, 0;\n"
-      "@real st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n"
-      "}\n" ::"r"(address),
-      "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(static_cast<int>(real))
-      : "memory");
-}
-
-__device__ __forceinline__ void store_shared_float(uint32_t address, float x, bool real) {
-  asm volatile(
-      "{\n"
-      ".reg .pred real;\n"
-      "setp.ne.b32 real, %2, 0;\n"
-      "@real st.shared.f32 [%0], %1;\n"
-      "}\n" ::"r"(address),
-      "f"(x), "r"(static_cast<int>(real))
-      : "memory");
-}
-
 // What blocks exchange while they run. Each word counts for itself, in no order with others.
 
-__device__ __forceinline__ void load_global(uint2& x, const uint2* source, bool real) {
+/// Where `wanted` is false nothing is read, and without a branch.
+__device__ __forceinline__ void load_global(uint2& x, const uint2* source, bool wanted) {
   asm volatile(
       "{\n"
-      ".reg .pred real;\n"
-      "setp.ne.b32 real, %3, 0;\n"
-      "@real ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.b32 wanted, %3, 0;\n"
+      "@wanted ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];\n"
       "}\n"
       : "+r"(x.x), "+r"(x.y)
-      : "l"(source), "r"(static_cast<int>(real))
+      : "l"(source), "r"(static_cast<int>(wanted))
       : "memory");
 }
 
-__device__ __forceinline__ void load_global(uint32_t& x, const uint32_t* source, bool real) {
-  asm volatile(
-      "{\n"
-      ".reg .pred real;\n"
-      "setp.ne.b32 real, %2, 0;\n"
-      "@real ld.relaxed.gpu.global.b32 %0, [%1];\n"
-      "}\n"
-      : "+r"(x)
-      : "l"(source), "r"(static_cast<int>(real))
-      : "memory");
+__device__ __forceinline__ void store_global(uint2* target, uint2 x) {
+  asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};" ::"l"(target), "r"(x.x), "r"(x.y)
+               : "memory");
 }
 
-__device__ __forceinline__ void store_global(uint2* target, uint2 x, bool real) {
-  asm volatile(
-      "{\n"
-      ".reg .pred real;\n"
-      "setp.ne.b32 real, %3, 0;\n"
-      "@real st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};\n"
-      "}\n" ::"l"(target),
-      "r"(x.x), "r"(x.y), "r"(static_cast<int>(real))
-      : "memory");
-}
-
-__device__ __forceinline__ void store_global(uint32_t* target, uint32_t x, bool real) {
-  asm volatile(
-      "{\n"
-      ".reg .pred real;\n"
-      "setp.ne.b32 real, %2, 0;\n"
-      "@real st.relaxed.gpu.global.b32 [%0], %1;\n"
-      "}\n" ::"l"(target),
-      "r"(x), "r"(static_cast<int>(real))
-      : "memory");
+__device__ __forceinline__ void store_global(uint32_t* target, uint32_t x) {
+  asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(target), "r"(x) : "memory");
 }
 
 }  // namespace dsa
