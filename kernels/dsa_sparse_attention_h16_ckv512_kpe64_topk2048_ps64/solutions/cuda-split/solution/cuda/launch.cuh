@@ -55,7 +55,7 @@ cudaError_t launch_some(const Problem& problem, int processors, cudaStream_t str
 
 cudaError_t launch(Problem problem, void* scratch, int processors, cudaStream_t stream) {
   problem.parts = static_cast<uint2*>(scratch);
-  problem.logs = reinterpret_cast<uint2*>(static_cast<char*>(scratch) + parts_bytes(processors));
+  problem.logs = reinterpret_cast<uint32_t*>(static_cast<char*>(scratch) + parts_bytes(processors));
   const int64_t most = processors / Shape<128>::kSplits;
   if (most == 0) return cudaErrorInvalidConfiguration;
   for (int64_t left = problem.tokens; left > 0; left -= problem.tokens) {

@@ -18,6 +18,7 @@ constexpr int kLatentBytes = kLatent * 2;
 constexpr int kRopeBytes = kRope * 2;
 constexpr int kPitch = kLatentBytes + kRopeBytes + 16;  // 8 rows of a matrix in distinct banks
 constexpr int kWeightPitch = kStageRows * 2 + 16;
+constexpr int kSharePitch = (kHeads + 1) * 4;
 constexpr int kTilesPerWarp = kTiles / kWarps;
 
 /// A block has kRowsT of the selected tokens of a query token.
@@ -39,8 +40,8 @@ struct Shape {
   static constexpr uint32_t kValid = kTop + kHeads * 4;                // a bit for each row [stage]
   static constexpr uint32_t kBarriers = kValid + 16;                   // [stage], then the queries'
   static constexpr uint32_t kMerged = kBarriers + 48;                  // float4 [warp][lane]
-  static constexpr uint32_t kScales = kMerged + kWarps * 512;  // [warp][8]: {top, sum} x 2
-  static constexpr uint32_t kBytes = kScales + kWarps * 8 * 16;
+  static constexpr uint32_t kShares = kMerged + kWarps * 512;          // float [split][head]
+  static constexpr uint32_t kBytes = kShares + kSplits * kSharePitch;
 
   static_assert(kRows % kStageRows == 0 && kPlaces % kRows == 0 && kTiles % kSplits == 0);
   static_assert(kStages <= 4 && kStageRows == kFetchWarps * 8);

@@ -21,129 +21,145 @@ namespace dsa {
 template <class S>
 class Merge {
  public:
-  __device__ Merge(const Problem& problem, uint32_t memory, int token, int split, unsigned thread)
+  __device__ Merge(const Problem& problem, uint32_t memory, int token, int split)
       : problem_(problem),
         memory_(memory),
         token_(token),
         split_(split),
-        thread_(thread),
-        warp_(thread / 32),
-        lane_(thread % 32) {}
+        warp_(threadIdx.x / 32),
+        lane_(threadIdx.x % 32) {}
 
-  __device__ __forceinline__ void run() {
-    const unsigned tile =
-        token_ * kTiles + split_ * S::kOwnTiles + warp_ / kWarpsPerTile;
-    const unsigned first = warp_ % kWarpsPerTile * kParts;
-    uint2* const parts = problem_.parts + (tile * S::kSplits + first) * 32 + lane_;
-    uint2* const logs = problem_.logs + (token_ * S::kSplits + split_) * S::kSplits * 8;
-    add_parts(parts, logs + first * 8 + lane_ / 4);
+  /// If not `real`, nothing in memory is waited for, read or written.
+  __device__ __forceinline__ void run(bool real) {
+    receive_logs(real);
     warps_meet(kAllMeet, kThreads);
-    write_output();
-    const uint2 absent = make_uint2(kAbsent, kAbsent);
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) store_global(parts + i * 32, absent);
-#pragma unroll
-    for (int i = 0; i < S::kSplits * 8; i += kThreads) {
-      if (i + thread_ < S::kSplits * 8) store_global(logs + i + thread_, absent);
-    }
+    find_shares(real);
+    warps_meet(kAllMeet, kThreads);
+    add_parts(real);
+    warps_meet(kAllMeet, kThreads);
+    write_output(real);
   }
 
  private:
   static constexpr int kWarpsPerTile = kWarps / S::kOwnTiles;
-  static constexpr int kParts = S::kSplits / kWarpsPerTile;  // of one tile, of a warp
+  static constexpr int kParts = S::kSplits / kWarpsPerTile;
+  static constexpr int kLogs = S::kSplits * kHeads / kThreads;  // of a thread
 
-  static __device__ bool missing(uint2 x) { return x.x == kAbsent || x.y == kAbsent; }
-
-  /// Of a tile, those that the warp has; their sum is relative to their largest log-sum-exp.
-  __device__ __forceinline__ void add_parts(const uint2* from, const uint2* logs_from) {
-    uint2 parts[kParts];
-    uint2 logs[kParts];
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) logs[i] = parts[i] = make_uint2(kAbsent, kAbsent);
+  __device__ __forceinline__ void receive_logs(bool real) {
+    uint32_t* const cells =
+        problem_.logs + (token_ * S::kSplits + split_) * S::kSplits * kHeads + threadIdx.x;
+    uint32_t logs[kLogs] = {};
     bool absent;
-    do {  // what is there is not asked for again
-#pragma unroll
-      for (int i = 0; i < kParts; ++i) {
-        load_global(logs[i], logs_from + i * 8, missing(logs[i]));
-        load_global(parts[i], from + i * 32, missing(parts[i]));
-      }
+    do {
       absent = false;
 #pragma unroll
-      for (int i = 0; i < kParts; ++i) absent |= missing(logs[i]) || missing(parts[i]);
-    } while (absent);
-    float2 top = make_float2(-INFINITY, -INFINITY);
+      for (int i = 0; i < kLogs; ++i) load_global(logs[i], cells + i * kThreads, real);
 #pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      top.x = fmaxf(top.x, __uint_as_float(logs[i].x));
-      top.y = fmaxf(top.y, __uint_as_float(logs[i].y));
+      for (int i = 0; i < kLogs; ++i) absent |= logs[i] == kAbsent;
+    } while (absent);
+    const uint32_t shares =
+        memory_ + S::kShares + threadIdx.x / kHeads * kSharePitch + threadIdx.x % kHeads * 4;
+#pragma unroll
+    for (int i = 0; i < kLogs; ++i) {
+      store_global(cells + i * kThreads, kAbsent, real);
+      store_shared_word(shares + i * (kThreads / kHeads) * kSharePitch, logs[i]);
     }
-    const float upper_shift = top.x == -INFINITY ? 0.0f : top.x;
-    const float lower_shift = top.y == -INFINITY ? 0.0f : top.y;
-    float2 share = make_float2(0.0f, 0.0f);
+  }
+
+  /// How much the average of each block counts; the block of a head's number writes its lse.
+  __device__ __forceinline__ void find_shares(bool real) {
+    static_assert(kThreads == kHeads * 16);
+    constexpr int kOwn = S::kSplits / 16;
+    const int head = threadIdx.x / 16;
+    const uint32_t shares = memory_ + S::kShares + threadIdx.x % 16 * kSharePitch + head * 4;
+    float logs[kOwn];
+    float top = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      logs[i] = load_shared_float(shares + i * 16 * kSharePitch);
+      top = fmaxf(top, logs[i]);
+    }
+#pragma unroll
+    for (int distance = 1; distance < 16; distance *= 2) {
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, distance));
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      logs[i] = exp2_short(logs[i] - (top == -INFINITY ? 0.0f : top));
+      sum += logs[i];
+    }
+#pragma unroll
+    for (int distance = 1; distance < 16; distance *= 2) {
+      sum += __shfl_xor_sync(kAllLanes, sum, distance);
+    }
+    const float norm = sum > 0.0f ? reciprocal(sum) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      store_shared_float(shares + i * 16 * kSharePitch, logs[i] * norm);
+    }
+    const uint32_t log = __float_as_uint(top + log2_short(sum));
+    store_global(reinterpret_cast<uint32_t*>(problem_.lse) + token_ * kHeads + head, log,
+                 real && threadIdx.x % 16 == 0 && head == split_);
+  }
+
+  /// A warp adds up kParts blocks of one tile.
+  __device__ __forceinline__ void add_parts(bool real) {
+    const int tile = token_ * kTiles + split_ * S::kOwnTiles + warp_ / kWarpsPerTile;
+    const int first = warp_ % kWarpsPerTile * kParts;
+    uint2* const cells = problem_.parts + (tile * S::kSplits + first) * 32 + lane_;
+    uint2 parts[kParts] = {};
+    bool absent;
+    do {
+      absent = false;
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) load_global(parts[i], cells + i * 32, real);
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        absent |= parts[i].x == kAbsent || parts[i].y == kAbsent;
+      }
+    } while (absent);
+    const uint32_t shares = memory_ + S::kShares + first * kSharePitch + lane_ / 4 * 4;
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
-      const float upper = exp2_short(__uint_as_float(logs[i].x) - upper_shift);
-      const float lower = exp2_short(__uint_as_float(logs[i].y) - lower_shift);
-      share.x += upper;
-      share.y += lower;
+      store_global(cells + i * 32, make_uint2(kAbsent, kAbsent), real);
+      const float upper = load_shared_float(shares + i * kSharePitch);
+      const float lower = load_shared_float(shares + i * kSharePitch + 8 * 4);
       sum.x += upper * low_bf16(parts[i].x);
       sum.y += upper * high_bf16(parts[i].x);
       sum.z += lower * low_bf16(parts[i].y);
       sum.w += lower * high_bf16(parts[i].y);
     }
-    store_shared(memory_ + S::kMerged + thread_ * 16, sum);
-    if (lane_ % 4 == 0) {
-      store_shared(memory_ + S::kScales + (warp_ * 8 + lane_ / 4) * 16,
-                   make_float4(top.x, share.x, top.y, share.y));
-    }
+    store_shared(memory_ + S::kMerged + threadIdx.x * 16, sum);
   }
 
-  /// Two elements a thread; the block of a head's number writes its lse.
-  __device__ __forceinline__ void write_output() {
-    if (thread_ >= S::kOwnTiles * 64) return;
-    const unsigned tile = thread_ / 64;
-    const unsigned lane = thread_ % 64 / 2;
-    const unsigned below = thread_ % 2;
-    const unsigned warp = tile * kWarpsPerTile;
-    const uint32_t merged = memory_ + S::kMerged + (warp * 32 + lane) * 16 + below * 8;
-    const uint32_t scales = memory_ + S::kScales + (warp * 8 + lane / 4) * 16 + below * 8;
-    float2 scale[kWarpsPerTile];
-    float top = -INFINITY;
-#pragma unroll
-    for (int i = 0; i < kWarpsPerTile; ++i) {
-      scale[i] = load_shared_pair(scales + i * 8 * 16);
-      top = fmaxf(top, scale[i].x);
-    }
-    const float shift = top == -INFINITY ? 0.0f : top;
-    float share = 0.0f;
+  /// Two elements a thread.
+  __device__ __forceinline__ void write_output(bool real) {
+    const int tile = threadIdx.x / 64 % S::kOwnTiles;
+    const int lane = threadIdx.x % 64 / 2;
+    const int below = threadIdx.x % 2;
+    const uint32_t merged =
+        memory_ + S::kMerged + (tile * kWarpsPerTile * 32 + lane) * 16 + below * 8;
     float2 sum = make_float2(0.0f, 0.0f);
 #pragma unroll
     for (int i = 0; i < kWarpsPerTile; ++i) {
       const float2 x = load_shared_pair(merged + i * 512);
-      const float weight = exp2_short(scale[i].x - shift);
-      share += weight * scale[i].y;
-      sum.x += weight * x.x;
-      sum.y += weight * x.y;
+      sum.x += x.x;
+      sum.y += x.y;
     }
-    const float norm = share > 0.0f ? reciprocal(share) : 0.0f;
-    const unsigned head = lane / 4 + below * 8;
-    const unsigned row = token_ * kHeads + head;
-    const unsigned column = (split_ * S::kOwnTiles + tile) * kTileColumns + lane % 4 * 2;
-    *reinterpret_cast<uint32_t*>(problem_.output + row * kLatent + column) =
-        pack_bf16(sum.x * norm, sum.y * norm);
-    if (tile == 0 && lane % 4 == 0 && static_cast<int>(head) == split_) {
-      problem_.lse[row] = top + log2_short(share);
-    }
+    const int head = token_ * kHeads + lane / 4 + below * 8;
+    const int column = (split_ * S::kOwnTiles + tile) * kTileColumns + lane % 4 * 2;
+    store_global(reinterpret_cast<uint32_t*>(problem_.output + head * kLatent + column),
+                 pack_bf16(sum.x, sum.y), real && threadIdx.x < S::kOwnTiles * 64);
   }
 
   const Problem& problem_;
   const uint32_t memory_;
   const int token_;
   const int split_;
-  const unsigned thread_;
-  const unsigned warp_;
-  const unsigned lane_;
+  const int warp_;
+  const int lane_;
 };
 
 }  // namespace dsa

@@ -26,8 +26,8 @@ struct Problem {
   float* lse;                   // (tokens, kHeads)
   float factor;                 // on the logits, with log2(e)
   int64_t tokens;
-  uint2* parts;  // (tokens, kTiles, splits, 32): 2 x 2 elements a lane, every bit set if not there
-  uint2* logs;   // (tokens, splits that read, splits that wrote, 8): of heads i and i + 8, the same
+  uint2* parts;    // (tokens, kTiles, splits, 32): 2 x 2 elements a lane, every bit set if not there
+  uint32_t* logs;  // (tokens, splits that read, splits that wrote, kHeads) floats, the same
 };
 
 constexpr uint32_t kAbsent = 0xffffffffu;  // a word of parts or logs that is not there
