@@ -79,10 +79,10 @@ def test_too_few_multiprocessors_are_refused(run: Run) -> None:
     [
         ("kernel.cuh", "if (real) barrier_wait(barriers + stage * 8, 0);", "not finite"),
         ("attend.cuh", "o_[tile][i] *= fade_[i / 2]", "outside the strict bound"),
-        ("attend.cuh", "if (stage + 1 == S::kStages) publish_sums();", "deadlock"),
+        ("attend.cuh", "    publish_sums();\n", "deadlock"),
         (
             "merge.cuh",
-            "store_global(part + i * 32, make_uint2(kAbsent, kAbsent), real);",
+            "store_global(cells + i * 32, make_uint2(kAbsent, kAbsent), real);",
             "scratch memory is not as it was",
         ),
     ],
@@ -99,7 +99,7 @@ def test_what_is_left_out_shows(tmp_path: Path, run: Run, file: str, code: str, 
     source.write_text(text.replace(code, ""))
     emulator.SOLUTION = broken
     # A rehearsal would give the rows the time to come.
-    build = emulator.build(tmp_path, {"REHEARSE": 0})
+    build = emulator.build(tmp_path, {"REHEARSE_ROWS": 0})
     done = run("--tokens", "1", "--processors", "16", build=build)
     assert done.returncode == 1, done.stderr
     assert shows in done.stdout + done.stderr

@@ -91,15 +91,6 @@ T __shfl_xor_sync(unsigned lanes, T value, int mask) {
   return __shfl_sync(lanes, value, static_cast<int>(threadIdx.x % 32) ^ mask);
 }
 
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
-
-inline unsigned __brev(unsigned x) {
-  unsigned result = 0;
-  for (int i = 0; i < 32; ++i) result |= (x >> i & 1) << (31 - i);
-  return result;
-}
-
 inline unsigned __ballot_sync(unsigned, bool value) {
   struct Lane {
     bool value;

@@ -9,8 +9,6 @@ namespace dsa {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-inline unsigned thread_number() { return fibers::thread(); }
-
 inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(static_cast<const char*>(pointer) - fibers::shared_memory());
 }
@@ -57,15 +55,6 @@ inline float reciprocal(float x) { return 1.0f / x; }
 inline float4 load_shared(uint32_t address) { return loaded<float4>(address); }
 inline float2 load_shared_pair(uint32_t address) { return loaded<float2>(address); }
 inline float load_shared_float(uint32_t address) { return loaded<float>(address); }
-inline void store_shared(uint32_t address, float4 x, bool real) {
-  if (real) stored(at(address, 16), x);
-}
-
-inline void store_shared_float(uint32_t address, float x, bool real) {
-  if (real) stored(at(address, 4), x);
-}
-
-inline void clear_shared(uint32_t address) { memset(at(address, 16), 0, 16); }
 inline void store_shared(uint32_t address, float4 x) { stored(at(address, 16), x); }
 inline void store_shared_float(uint32_t address, float x) { stored(at(address, 4), x); }
 inline void store_shared_word(uint32_t address, uint32_t x) { stored(at(address, 4), x); }
@@ -149,10 +138,9 @@ inline void copy_async(uint32_t target, const void* source, bool valid) {
 
 /// What the kernel sees as 8 bytes of an mbarrier; shared memory starts as no barrier at all.
 struct Barrier {
-  uint16_t expected : 15;
-  uint16_t phase : 1;
+  uint16_t expected;
   uint16_t missing;
-  int32_t bytes;  // announced and not yet there
+  uint32_t phase;
 };
 
 inline Barrier& barrier_at(uint32_t address) {
@@ -163,39 +151,16 @@ inline Barrier& barrier_at(uint32_t address) {
 
 inline void barrier_init(uint32_t address, uint32_t count) {
   const auto arrivals = static_cast<uint16_t>(count);
-  *reinterpret_cast<Barrier*>(at(address, 8)) = {arrivals, 0, arrivals, 0};
+  *reinterpret_cast<Barrier*>(at(address, 8)) = {arrivals, arrivals, 0};
 }
 
-inline void barrier_init_fence() {}
-
-inline void complete(Barrier& barrier) {
-  if (barrier.missing > 0 || barrier.bytes != 0) return;
-  barrier.missing = barrier.expected;
-  barrier.phase ^= 1;
-  fibers::progress();
-}
-
-inline void barrier_expect(uint32_t address, uint32_t bytes) {
+inline void barrier_arrive(uint32_t address) {
   Barrier& barrier = barrier_at(address);
-  if (barrier.missing == 0) fibers::fail("more arrivals than the barrier expects");
-  barrier.bytes += static_cast<int32_t>(bytes);
-  --barrier.missing;
-  complete(barrier);
-}
-
-inline void barrier_arrive(uint32_t address) { barrier_expect(address, 0); }
-
-inline void copy_bulk(uint32_t target, const void* source, uint32_t bytes, uint32_t address) {
-  if (reinterpret_cast<uintptr_t>(source) % 16 != 0 || bytes % 16 != 0) {
-    fibers::fail("misaligned copy");
+  if (--barrier.missing == 0) {
+    barrier.missing = barrier.expected;
+    barrier.phase ^= 1;
+    fibers::progress();
   }
-  fibers::check_read(source, bytes);
-  at(target + bytes - 16, 16);
-  for (unsigned turns = fibers::random_bits() % 40; turns > 0; --turns) fibers::give_way();
-  memcpy(at(target, 16), source, bytes);
-  Barrier& barrier = barrier_at(address);
-  barrier.bytes -= static_cast<int32_t>(bytes);
-  complete(barrier);
 }
 
 inline void barrier_arrive_after_copies(uint32_t address) {

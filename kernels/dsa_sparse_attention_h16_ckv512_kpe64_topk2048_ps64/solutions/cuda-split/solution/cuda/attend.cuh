@@ -13,37 +13,22 @@
 namespace dsa {
 
 constexpr int kAllMeet = 1;    // barrier of the warps that compute
-constexpr int kFetchMeet = 2;  // of those that fetch
-constexpr int kTeamMeets = 3;  // the first of those of the teams
+constexpr int kTeamMeets = 2;  // the first of those of the teams
 constexpr int kSteps = (kLatent + kRope) / 16 / 2;  // of a warp's half of a product of keys
 
 /// What a warp has: one half of the queries' columns, and columns 64 * warp and on of the output.
 template <class S>
 class Share {
  public:
-  __device__ Share(const Problem& problem, uint32_t memory, int token, int split,
-                   unsigned thread)
+  __device__ Share(const Problem& problem, uint32_t memory, int token, int split)
       : problem_(problem),
         memory_(memory),
         token_(token),
         split_(split),
-        thread_(thread),
-        warp_(static_cast<int>(thread / 32)),
-        lane_(static_cast<int>(thread % 32)),
+        warp_(threadIdx.x / 32),
+        lane_(threadIdx.x % 32),
         team_(warp_ % kTeams),
         half_(warp_ / kTeams) {}
-
-  /// Writes what is there already, that nothing is: so that whoever looks finds it in the L2.
-  __device__ __forceinline__ void mark_absent() {
-    uint32_t* const logs = own_logs();
-#pragma unroll
-    for (int i = 0; i < kReaders; ++i) store_global(logs + i * kNextReaders, kAbsent, true);
-    uint2* const parts = own_parts();
-#pragma unroll
-    for (int tile = 0; tile < kTilesPerWarp; ++tile) {
-      store_global(parts + tile * kNextTile, make_uint2(kAbsent, kAbsent), true);
-    }
-  }
 
   __device__ __forceinline__ void begin() {
     const uint32_t address = memory_ + S::kQueries + lane_ % 16 * kPitch + lane_ / 16 * 16;
@@ -63,7 +48,7 @@ class Share {
     }
   }
 
-  /// Takes in a stage that is there. After the last one, the block's sums are in shared memory.
+  /// Takes in a stage that is there.
   __device__ __forceinline__ void add_stage(int stage) {
     float logits[4];
     multiply_keys(stage, logits);
@@ -73,36 +58,20 @@ class Share {
     }
     warps_meet(kAllMeet, kThreads);
     weigh(logits);
-    if (stage + 1 == S::kStages) publish_sums();
     warps_meet(kAllMeet, kThreads);
     add_values(stage);
   }
 
-  /// Writes this block's averages and log-sum-exps where the blocks that merge look for them.
+  /// Writes this block's averages and log-sum-exps where the blocks that merge look for them. If
+  /// not `real`, writes that they are absent, as they are.
   __device__ __forceinline__ void send(bool real) {
-    send_parts(real);
+    publish_sums();
+    warps_meet(kAllMeet, kThreads);
     send_logs(real);
+    send_parts(real);
   }
 
  private:
-  static constexpr int kReaders = S::kSplits / (kThreads / kHeads);  // of a thread's logs
-  static constexpr int kNextReaders = kThreads / kHeads * S::kSplits * kHeads;
-  static constexpr int kNextTile = S::kSplits * 32;
-
-  /// Where this thread's 2 x 2 elements of the first tile of its warp go.
-  __device__ uint2* own_parts() const {
-    const unsigned thread = thread_number() % kThreads;
-    const unsigned tile = token_ * kTiles + thread / 32 * kTilesPerWarp;
-    return problem_.parts + (tile * S::kSplits + split_) * 32 + thread % 32;
-  }
-
-  /// Where the log-sum-exp of a head goes, for the first of the blocks that this thread sends it to.
-  __device__ uint32_t* own_logs() const {
-    const unsigned thread = thread_number() % kThreads;
-    const unsigned reader = token_ * S::kSplits + thread / kHeads;
-    return problem_.logs + (reader * S::kSplits + split_) * kHeads + thread % kHeads;
-  }
-
   __device__ uint32_t row_address(int stage, int row) const {
     return memory_ + S::kKeys + (stage * kStageRows + team_ * 8 + row) * kPitch;
   }
@@ -199,13 +168,16 @@ class Share {
 
   /// Every block that merges gets a copy of this one's log-sum-exps.
   __device__ __forceinline__ void send_logs(bool real) {
-    const unsigned head = thread_ % kHeads;
+    const int head = threadIdx.x % kHeads;
     const float top = load_shared_float(memory_ + S::kTop + head * 4);
     // Minus infinity without a token.
     const uint32_t log = __float_as_uint(top + log2_short(sum_of(head)));
-    uint32_t* const logs = own_logs();
+    const int reader = token_ * S::kSplits + threadIdx.x / kHeads;
+    uint32_t* const target = problem_.logs + (reader * S::kSplits + split_) * kHeads + head;
 #pragma unroll
-    for (int i = 0; i < kReaders; ++i) store_global(logs + i * kNextReaders, log, real);
+    for (int i = 0; i < S::kSplits; i += kThreads / kHeads) {
+      store_global(target + i * S::kSplits * kHeads, real ? log : kAbsent, true);
+    }
   }
 
   __device__ __forceinline__ void send_parts(bool real) {
@@ -215,14 +187,15 @@ class Share {
       const float sum = sum_of(lane_ / 4 + below * 8);
       norm[below] = sum > 0.0f ? reciprocal(sum) : 0.0f;
     }
-    uint2* const parts = own_parts();
+    const int first = token_ * kTiles + warp_ * kTilesPerWarp;
+    uint2* const target = problem_.parts + (first * S::kSplits + split_) * 32 + lane_;
 #pragma unroll
     for (int tile = 0; tile < kTilesPerWarp; ++tile) {
       const float(&o)[4] = o_[tile];
-      store_global(parts + tile * kNextTile,
-                   make_uint2(pack_bf16(o[0] * norm[0], o[1] * norm[0]),
-                              pack_bf16(o[2] * norm[1], o[3] * norm[1])),
-                   real);
+      const uint32_t upper = pack_bf16(o[0] * norm[0], o[1] * norm[0]);
+      const uint32_t lower = pack_bf16(o[2] * norm[1], o[3] * norm[1]);
+      store_global(target + tile * S::kSplits * 32,
+                   make_uint2(real ? upper : kAbsent, real ? lower : kAbsent), true);
     }
   }
 
@@ -253,13 +226,12 @@ class Share {
   const uint32_t memory_;
   const int token_;
   const int split_;
-  const unsigned thread_;
   const int warp_;
   const int lane_;
   const int team_;
   const int half_;
   uint32_t q_[kSteps][4];
-  float o_[kTilesPerWarp][4] = {};
+  float o_[kTilesPerWarp][4];
   float top_[2];   // of heads lane / 4 and lane / 4 + 8
   float sum_[2];   // of this thread's weights
   float fade_[2];  // what becomes of earlier sums

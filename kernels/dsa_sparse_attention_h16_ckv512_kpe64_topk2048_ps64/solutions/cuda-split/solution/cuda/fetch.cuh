@@ -42,33 +42,30 @@ template <class S>
 __device__ __forceinline__ void fetch_rows(const Problem& problem, uint32_t memory, int warp,
                                            int lane, int id) {
   const unsigned valid = __ballot_sync(kAllLanes, id >= 0);
-  const int row = lane / 8 * kStageRows + warp * 8 + lane % 8;
-  const uint32_t target = memory + S::kKeys + row * kPitch;
-  const auto* latent = bytes_of(problem.ckv) + int64_t{id} * kLatentBytes;
-  const auto* rope = bytes_of(problem.kpe) + int64_t{id} * kRopeBytes;
-#pragma unroll 1
-  for (int stage = 0; stage < S::kStages; ++stage) {
-    const uint32_t barrier = memory + S::kBarriers + stage * 8;
-    if (id >= 0 && lane / 8 == stage) {
-      copy_bulk(target, latent, kLatentBytes, barrier);
-      copy_bulk(target + kLatentBytes, rope, kRopeBytes, barrier);
-    }
-  }
-  unsigned holes = ~valid & (~0u >> (32 - S::kStages * 8));
-#pragma unroll 1
-  while (holes != 0) {
-    const uint32_t hole = __shfl_sync(kAllLanes, target, __clz(__brev(holes)));
-    holes &= holes - 1;
-#pragma unroll
-    for (int byte = 0; byte < kLatentBytes + kRopeBytes; byte += 512) {
-      if (byte + lane * 16 < kLatentBytes + kRopeBytes) clear_shared(hole + byte + lane * 16);
-    }
+  if (lane < S::kStages) {
+    store_shared_byte(memory + S::kValid + lane * 4 + warp, valid >> lane * 8);
   }
   __syncwarp();
-  if (lane < S::kStages) {
-    const unsigned own = valid >> lane * 8 & 0xffu;
-    store_shared_byte(memory + S::kValid + lane * 4 + warp, own);
-    barrier_expect(memory + S::kBarriers + lane * 8, __popc(own) * (kLatentBytes + kRopeBytes));
+  if (lane == 0) barrier_arrive(memory + S::kBarriers + S::kStages * 8);
+  uint32_t target = memory + S::kKeys + warp * 8 * kPitch;
+#pragma unroll 1
+  for (int stage = 0; stage < S::kStages; ++stage) {
+#pragma unroll 4
+    for (int row = 0; row < 8; ++row) {
+      const int own = __shfl_sync(kAllLanes, id, stage * 8 + row);
+      const auto* source = bytes_of(problem.ckv) + int64_t{max(own, 0)} * kLatentBytes + lane * 16;
+      copy_async(target + row * kPitch + lane * 16, source, own >= 0);
+      copy_async(target + row * kPitch + lane * 16 + 512, source + 512, own >= 0);
+    }
+#pragma unroll
+    for (int row = 0; row < 8; row += 4) {
+      const int own = __shfl_sync(kAllLanes, id, stage * 8 + row + lane / 8);
+      const auto* source = bytes_of(problem.kpe) + int64_t{max(own, 0)} * kRopeBytes;
+      copy_async(target + (row + lane / 8) * kPitch + kLatentBytes + lane % 8 * 16,
+                 source + lane % 8 * 16, own >= 0);
+    }
+    barrier_arrive_after_copies(memory + S::kBarriers + stage * 8);
+    target += kStageRows * kPitch;
   }
 }
 

@@ -15,39 +15,34 @@
 
 namespace dsa {
 
-/// The warps that compute go through the stages twice: first with whatever is in shared memory, for
-/// nothing but to have the instructions in the caches when the rows are there. The warps that fetch
-/// do the same with what comes after the stages.
+/// What the warps that compute do. With few rows they do it twice: first with whatever is in shared
+/// memory, for nothing but to have the instructions in the caches when the rows arrive.
 template <class S>
 __device__ __forceinline__ void compute(const Problem& problem, uint32_t memory, int token,
-                                        int split, bool fetches) {
-  const uint32_t barriers = memory + S::kBarriers;
-  Share<S> share(problem, memory, token, split, thread_number() % kThreads);
-  if (!fetches) share.mark_absent();
+                                        int split) {
+  Share<S> share(problem, memory, token, split);
+  Merge<S> merge(problem, memory, token, split);
 #pragma unroll 1
-  for (int pass = fetches || !KOPT_REHEARSE ? 1 : 0; pass < 2; ++pass) {
-    const bool real = pass == 1 && !fetches;
-    if (!fetches) {
-      if (real) barrier_wait(barriers + S::kStages * 8, 0);
-      share.begin();
+  for (int round = S::kRows <= KOPT_REHEARSE_ROWS ? 0 : 1; round < 2; ++round) {
+    const bool real = round == 1;
+    const uint32_t barriers = memory + S::kBarriers;
+    if (real) barrier_wait(barriers + S::kStages * 8, 0);
+    share.begin();
+    const int stages = real ? S::kStages : 1;
 #pragma unroll 1
-      for (int stage = real ? 0 : S::kStages - 1; stage < S::kStages; ++stage) {
-        if (real) barrier_wait(barriers + stage * 8, 0);
-        share.add_stage(stage);
-      }
+    for (int stage = 0; stage < stages; ++stage) {
+      if (real) barrier_wait(barriers + stage * 8, 0);
+      share.add_stage(stage);
     }
-    if (pass == 1) {
-      share.send(real);
-      Merge<S> merge(problem, memory, token, split, thread_number() % kThreads,
-                     fetches ? kFetchMeet : kAllMeet, fetches ? kFetchWarps * 32 : kThreads);
-      merge.run(real);
-    }
+    share.send(real);
+    merge.run(real);
   }
 }
 
 /// All blocks of a query token must run at once: they wait for each other.
 template <class S>
-__global__ void __launch_bounds__(kAllThreads, 1) attend(const __grid_constant__ Problem problem) {
+__global__ void __launch_bounds__(kAllThreads, 1)
+    attend(const __grid_constant__ Problem problem) {
   extern __shared__ __align__(128) char storage[];
   const uint32_t memory = shared_address(storage);
   const int token = static_cast<int>(blockIdx.x / S::kSplits);
@@ -61,18 +56,18 @@ __global__ void __launch_bounds__(kAllThreads, 1) attend(const __grid_constant__
   }
   if (threadIdx.x == 0) {
 #pragma unroll
-    for (int i = 0; i < S::kStages; ++i) barrier_init(memory + S::kBarriers + i * 8, kFetchWarps);
-    barrier_init(memory + S::kBarriers + S::kStages * 8, kThreads);
-    barrier_init_fence();
+    for (int i = 0; i < S::kStages; ++i) {
+      barrier_init(memory + S::kBarriers + i * 8, kFetchWarps * 32);
+    }
+    barrier_init(memory + S::kBarriers + S::kStages * 8, kThreads + kFetchWarps);
   }
   __syncthreads();
   if (warp >= 0) {
     fetch_rows<S>(problem, memory, warp, lane, id);
-    if (!KOPT_REHEARSE) return;
   } else {
     fetch_queries<S>(problem, memory, token);
+    compute<S>(problem, memory, token, split);
   }
-  compute<S>(problem, memory, token, split, warp >= 0);
 }
 
 }  // namespace dsa

@@ -21,113 +21,109 @@ namespace dsa {
 template <class S>
 class Merge {
  public:
-  /// `threads` threads come to this with barrier `meeting` for themselves.
-  __device__ Merge(const Problem& problem, uint32_t memory, int token, int split,
-                   unsigned thread, int meeting, int threads)
+  __device__ Merge(const Problem& problem, uint32_t memory, int token, int split)
       : problem_(problem),
         memory_(memory),
         token_(token),
         split_(split),
-        thread_(thread),
-        warp_(static_cast<int>(thread / 32)),
-        lane_(static_cast<int>(thread % 32)),
-        meeting_(meeting),
-        threads_(threads) {}
+        warp_(threadIdx.x / 32),
+        lane_(threadIdx.x % 32) {}
 
-  /// If not `real`, nothing is waited for, and nothing in memory read or written.
+  /// If not `real`, nothing in memory is waited for, read or written.
   __device__ __forceinline__ void run(bool real) {
-    uint32_t logs[kLogs];
-    uint2 parts[kParts];
-    const uint32_t before = real ? kAbsent : 0;
-#pragma unroll
-    for (int i = 0; i < kLogs; ++i) logs[i] = before;
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) parts[i] = make_uint2(before, before);
-    receive(logs, parts, real);
-    find_shares(logs, real);
-    warps_meet(meeting_, threads_);
-    add_parts(parts, real);
-    warps_meet(meeting_, threads_);
+    receive_logs(real);
+    warps_meet(kAllMeet, kThreads);
+    find_shares(real);
+    warps_meet(kAllMeet, kThreads);
+    add_parts(real);
+    warps_meet(kAllMeet, kThreads);
     write_output(real);
   }
 
  private:
   static constexpr int kWarpsPerTile = kWarps / S::kOwnTiles;
-  static constexpr int kParts = S::kSplits / kWarpsPerTile;    // of one tile, of a lane
-  static constexpr int kLogs = S::kSplits * kHeads / kThreads;  // of one head, of a thread
+  static constexpr int kParts = S::kSplits / kWarpsPerTile;
+  static constexpr int kLogs = S::kSplits * kHeads / kThreads;  // of a thread
 
-  static __device__ bool missing(uint32_t log) { return log == kAbsent; }
-  static __device__ bool missing(uint2 part) { return part.x == kAbsent || part.y == kAbsent; }
-
-  __device__ __forceinline__ void receive(uint32_t (&logs)[kLogs], uint2 (&parts)[kParts],
-                                          bool real) {
-    uint32_t* const log = problem_.logs +
-                          ((token_ * S::kSplits + split_) * S::kSplits + thread_ % 16) * kHeads +
-                          thread_ / 16;
-    const int tile = token_ * kTiles + split_ * S::kOwnTiles + warp_ / kWarpsPerTile;
-    const int first = warp_ % kWarpsPerTile * kParts;
-    uint2* const part = problem_.parts + (tile * S::kSplits + first) * 32 + lane_;
-    // What is there is not asked for again.
+  __device__ __forceinline__ void receive_logs(bool real) {
+    uint32_t* const cells =
+        problem_.logs + (token_ * S::kSplits + split_) * S::kSplits * kHeads + threadIdx.x;
+    uint32_t logs[kLogs] = {};
     bool absent;
     do {
-#pragma unroll
-      for (int i = 0; i < kLogs; ++i) load_global(logs[i], log + i * 16 * kHeads, missing(logs[i]));
-#pragma unroll
-      for (int i = 0; i < kParts; ++i) load_global(parts[i], part + i * 32, missing(parts[i]));
       absent = false;
 #pragma unroll
-      for (int i = 0; i < kLogs; ++i) absent |= missing(logs[i]);
+      for (int i = 0; i < kLogs; ++i) load_global(logs[i], cells + i * kThreads, real);
 #pragma unroll
-      for (int i = 0; i < kParts; ++i) absent |= missing(parts[i]);
+      for (int i = 0; i < kLogs; ++i) absent |= logs[i] == kAbsent;
     } while (absent);
+    const uint32_t shares =
+        memory_ + S::kShares + threadIdx.x / kHeads * kSharePitch + threadIdx.x % kHeads * 4;
 #pragma unroll
-    for (int i = 0; i < kLogs; ++i) store_global(log + i * 16 * kHeads, kAbsent, real);
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      store_global(part + i * 32, make_uint2(kAbsent, kAbsent), real);
+    for (int i = 0; i < kLogs; ++i) {
+      store_global(cells + i * kThreads, kAbsent, real);
+      store_shared_word(shares + i * (kThreads / kHeads) * kSharePitch, logs[i]);
     }
   }
 
   /// How much the average of each block counts; the block of a head's number writes its lse.
-  __device__ __forceinline__ void find_shares(const uint32_t (&logs)[kLogs], bool real) {
+  __device__ __forceinline__ void find_shares(bool real) {
     static_assert(kThreads == kHeads * 16);
-    const unsigned head = thread_ / 16;
+    constexpr int kOwn = S::kSplits / 16;
+    const int head = threadIdx.x / 16;
+    const uint32_t shares = memory_ + S::kShares + threadIdx.x % 16 * kSharePitch + head * 4;
+    float logs[kOwn];
     float top = -INFINITY;
 #pragma unroll
-    for (int i = 0; i < kLogs; ++i) top = fmaxf(top, __uint_as_float(logs[i]));
+    for (int i = 0; i < kOwn; ++i) {
+      logs[i] = load_shared_float(shares + i * 16 * kSharePitch);
+      top = fmaxf(top, logs[i]);
+    }
 #pragma unroll
     for (int distance = 1; distance < 16; distance *= 2) {
       top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, distance));
     }
-    float shares[kLogs];
     float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kLogs; ++i) {
-      shares[i] = exp2_short(__uint_as_float(logs[i]) - (top == -INFINITY ? 0.0f : top));
-      sum += shares[i];
+    for (int i = 0; i < kOwn; ++i) {
+      logs[i] = exp2_short(logs[i] - (top == -INFINITY ? 0.0f : top));
+      sum += logs[i];
     }
 #pragma unroll
     for (int distance = 1; distance < 16; distance *= 2) {
       sum += __shfl_xor_sync(kAllLanes, sum, distance);
     }
     const float norm = sum > 0.0f ? reciprocal(sum) : 0.0f;
-    const uint32_t address = memory_ + S::kShares + thread_ % 16 * kSharePitch + head * 4;
 #pragma unroll
-    for (int i = 0; i < kLogs; ++i) {
-      store_shared_float(address + i * 16 * kSharePitch, shares[i] * norm, real);
+    for (int i = 0; i < kOwn; ++i) {
+      store_shared_float(shares + i * 16 * kSharePitch, logs[i] * norm);
     }
     const uint32_t log = __float_as_uint(top + log2_short(sum));
     store_global(reinterpret_cast<uint32_t*>(problem_.lse) + token_ * kHeads + head, log,
-                 real && thread_ % 16 == 0 && static_cast<int>(head) == split_);
+                 real && threadIdx.x % 16 == 0 && head == split_);
   }
 
-  /// Of a tile, those that the warp has.
-  __device__ __forceinline__ void add_parts(const uint2 (&parts)[kParts], bool real) {
+  /// A warp adds up kParts blocks of one tile.
+  __device__ __forceinline__ void add_parts(bool real) {
+    const int tile = token_ * kTiles + split_ * S::kOwnTiles + warp_ / kWarpsPerTile;
     const int first = warp_ % kWarpsPerTile * kParts;
+    uint2* const cells = problem_.parts + (tile * S::kSplits + first) * 32 + lane_;
+    uint2 parts[kParts] = {};
+    bool absent;
+    do {
+      absent = false;
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) load_global(parts[i], cells + i * 32, real);
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        absent |= parts[i].x == kAbsent || parts[i].y == kAbsent;
+      }
+    } while (absent);
     const uint32_t shares = memory_ + S::kShares + first * kSharePitch + lane_ / 4 * 4;
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
+      store_global(cells + i * 32, make_uint2(kAbsent, kAbsent), real);
       const float upper = load_shared_float(shares + i * kSharePitch);
       const float lower = load_shared_float(shares + i * kSharePitch + 8 * 4);
       sum.x += upper * low_bf16(parts[i].x);
@@ -135,14 +131,14 @@ class Merge {
       sum.z += lower * low_bf16(parts[i].y);
       sum.w += lower * high_bf16(parts[i].y);
     }
-    store_shared(memory_ + S::kMerged + thread_ * 16, sum, real);
+    store_shared(memory_ + S::kMerged + threadIdx.x * 16, sum);
   }
 
   /// Two elements a thread.
   __device__ __forceinline__ void write_output(bool real) {
-    const unsigned tile = thread_ / 64 % S::kOwnTiles;
-    const unsigned lane = thread_ % 64 / 2;
-    const unsigned below = thread_ % 2;
+    const int tile = threadIdx.x / 64 % S::kOwnTiles;
+    const int lane = threadIdx.x % 64 / 2;
+    const int below = threadIdx.x % 2;
     const uint32_t merged =
         memory_ + S::kMerged + (tile * kWarpsPerTile * 32 + lane) * 16 + below * 8;
     float2 sum = make_float2(0.0f, 0.0f);
@@ -152,21 +148,18 @@ class Merge {
       sum.x += x.x;
       sum.y += x.y;
     }
-    const unsigned head = token_ * kHeads + lane / 4 + below * 8;
-    const unsigned column = (split_ * S::kOwnTiles + tile) * kTileColumns + lane % 4 * 2;
+    const int head = token_ * kHeads + lane / 4 + below * 8;
+    const int column = (split_ * S::kOwnTiles + tile) * kTileColumns + lane % 4 * 2;
     store_global(reinterpret_cast<uint32_t*>(problem_.output + head * kLatent + column),
-                 pack_bf16(sum.x, sum.y), real && thread_ < S::kOwnTiles * 64);
+                 pack_bf16(sum.x, sum.y), real && threadIdx.x < S::kOwnTiles * 64);
   }
 
   const Problem& problem_;
   const uint32_t memory_;
   const int token_;
   const int split_;
-  const unsigned thread_;
   const int warp_;
   const int lane_;
-  const int meeting_;
-  const int threads_;
 };
 
 }  // namespace dsa

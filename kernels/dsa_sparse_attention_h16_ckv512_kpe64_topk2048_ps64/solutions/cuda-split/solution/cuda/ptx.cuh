@@ -13,13 +13,6 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/// The number of the thread, read anew: what is computed from it takes no registers elsewhere.
-__device__ __forceinline__ unsigned thread_number() {
-  unsigned x;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
-  return x;
-}
-
 /// Two floats as bfloat16, `low` in the lower half.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   uint32_t bits;
@@ -81,11 +74,6 @@ __device__ __forceinline__ void store_shared(uint32_t address, float4 x) {
                : "memory");
 }
 
-/// 16 bytes of zeros.
-__device__ __forceinline__ void clear_shared(uint32_t address) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
-}
-
 __device__ __forceinline__ void store_shared_byte(uint32_t address, uint32_t x) {
   asm volatile("st.shared.b8 [%0], %1;" ::"r"(address), "r"(x) : "memory");
 }
@@ -143,27 +131,6 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// One arrival, which announces that bulk copies bring so many bytes.
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-
-/// Copies `bytes`, a multiple of 16, to shared memory, and counts them at the barrier.
-__device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, uint32_t bytes,
-                                          uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(target),
-      "l"(source), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
-/// Makes initialised barriers visible to the copy engine.
-__device__ __forceinline__ void barrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
 /// The calling thread arrives when all copies that it has started are complete.
 __device__ __forceinline__ void barrier_arrive_after_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
@@ -193,31 +160,8 @@ __device__ __forceinline__ void warps_arrive(int index, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(index), "r"(threads) : "memory");
 }
 
-// Where `real` is false, nothing is done, and without a branch.
-
-__device__ __forceinline__ void store_shared(uint32_t address, float4 x, bool real) {
-  asm volatile(
-      "{\n"
-      ".reg .pred real;\n"
-      "setp.ne.b32 real, %5, 0;\n"
-      "@real st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n"
-      "}\n" ::"r"(address),
-      "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(static_cast<int>(real))
-      : "memory");
-}
-
-__device__ __forceinline__ void store_shared_float(uint32_t address, float x, bool real) {
-  asm volatile(
-      "{\n"
-      ".reg .pred real;\n"
-      "setp.ne.b32 real, %2, 0;\n"
-      "@real st.shared.f32 [%0], %1;\n"
-      "}\n" ::"r"(address),
-      "f"(x), "r"(static_cast<int>(real))
-      : "memory");
-}
-
-// What blocks exchange while they run. Each word counts for itself, in no order with others.
+// What blocks exchange while they run. Each word counts for itself, in no order with others. Where
+// `real` is false nothing is done, without a branch.
 
 __device__ __forceinline__ void load_global(uint2& x, const uint2* source, bool real) {
   asm volatile(
