@@ -41,7 +41,9 @@ __global__ void __launch_bounds__(kCombineThreads) combine(Problem problem, Scra
 #pragma unroll
         for (int k = 0; k < kAtOnce; ++k) {
           const int64_t row = __shfl_sync(kAllLanes, rows, begin + k);
-          if (begin + k < many) x[k] = __ldcg(reinterpret_cast<const uint4*>(result + row * kHidden));
+          if (begin + k < many) {
+            x[k] = __ldcg(reinterpret_cast<const uint4*>(result + row * kHidden));
+          }
         }
 #pragma unroll
         for (int k = 0; k < kAtOnce; ++k) {

@@ -95,8 +95,8 @@ inline cudaError_t launch_layer(const Problem& problem, const Scratch& scratch, 
     if (status != cudaSuccess) return status;
   }
   if (tokens <= kRouteFew) {
-    status = launch_grid<route_few>({kRouteBlocks, kRouteFewThreads, 0, false, kRouteBlocks}, stream,
-                                    problem, scratch);
+    status = launch_grid<route_few>({kRouteBlocks, kRouteFewThreads, 0, false, kRouteBlocks},
+                                    stream, problem, scratch);
   } else {
     constexpr int kWarps = kRouteThreads / 32;
     status = launch_grid<route_many>({(tokens + kWarps - 1) / kWarps, kRouteThreads, 0}, stream,

@@ -2,9 +2,9 @@
 // are of.
 //
 // Weights are the first factor of products (64 rows of each piece a warpgroup), rows of tokens the
-// second: few rows then cost little. One warp fetches weights, three fetch rows (which lie anywhere) and
-// scales, two warpgroups multiply. Weights of the second projection are fetched while the first is
-// still under way; only its rows wait.
+// second: few rows then cost little. One warp fetches weights, three fetch rows (which lie
+// anywhere) and scales, two warpgroups multiply. Weights of the second projection are fetched
+// while the first is still under way; only its rows wait.
 #pragma once
 
 #include <type_traits>
@@ -235,8 +235,8 @@ constexpr float kSmallest = 1e-30f;  // that outputs are scaled by
 
 __device__ __forceinline__ float swish(float gate) { return gate / (1.0f + __expf(-gate)); }
 
-/// The blocks of the depth of a unit, summed with their scales. In the first projection sum[4 j + i]
-/// is of the up projection for i < 2 and of the gate otherwise.
+/// The blocks of the depth of a unit, summed with their scales. In the first projection
+/// sum[4 j + i] is of the up projection for i < 2 and of the gate otherwise.
 template <int kColumns, bool kSecond, class S>
 __device__ __forceinline__ void accumulate(S& shared, Turn<S::kStages>& turn, int blocks,
                                            float (&sum)[kColumns / 2]) {
@@ -448,8 +448,8 @@ template <class S>
 using WideSums = float[S::kPieces][kPieceRows / 2];
 
 template <bool kSecond, class S>
-__device__ __forceinline__ void accumulate_many(S& shared, Turn<S::kStages>& turn, const Unit& unit,
-                                                WideSums<S>& sum) {
+__device__ __forceinline__ void accumulate_many(S& shared, Turn<S::kStages>& turn,
+                                                const Unit& unit, WideSums<S>& sum) {
   const int group = threadIdx.x / 128;
   const int lane = threadIdx.x % 32;
   const int row = threadIdx.x / 32 * 16 + lane / 4;
