@@ -123,7 +123,7 @@ def test_what_is_left_out_shows(
     shutil.copytree(emulator.SOLUTION, broken)
     source = broken / "solution" / "cuda" / file
     text = source.read_text()
-    assert text.count(code) == 1
+    assert code in text  # once, or once for few rows and once for many
     source.write_text(text.replace(code, ""))
     emulator.SOLUTION = broken
     done = run("--tokens", "7", *options, build=emulator.build(tmp_path))

@@ -8,7 +8,7 @@ namespace moe {
 
 constexpr int kCombineThreads = 224;
 constexpr int kCombineBlocks = kHidden / 8 / kCombineThreads;  // of a token
-constexpr int kAtOnce = 2;                                     // rows whose loads are under way
+constexpr int kAtOnce = 4;                                     // rows whose loads are under way
 
 __device__ __forceinline__ void add_weighted(float (&sum)[8], float weight, const uint4& x) {
   const unsigned packed[4] = {x.x, x.y, x.z, x.w};
@@ -20,8 +20,7 @@ __device__ __forceinline__ void add_weighted(float (&sum)[8], float weight, cons
 }
 
 /// Eight columns of one token for each thread; experts, and parts of the depth, in fixed order.
-__global__ void __launch_bounds__(kCombineThreads, 9)
-    combine(Problem problem, Scratch scratch) {
+__global__ void __launch_bounds__(kCombineThreads) combine(Problem problem, Scratch scratch) {
   const int token = blockIdx.x / kCombineBlocks;
   const int column = (blockIdx.x % kCombineBlocks * kCombineThreads + threadIdx.x) * 8;
   // Routing ended before the kernel before this one began to work.
@@ -42,7 +41,9 @@ __global__ void __launch_bounds__(kCombineThreads, 9)
 #pragma unroll
         for (int k = 0; k < kAtOnce; ++k) {
           const int64_t row = __shfl_sync(kAllLanes, rows, begin + k);
-          if (begin + k < many) x[k] = __ldcg(reinterpret_cast<const uint4*>(result + row * kHidden));
+          if (begin + k < many) {
+            x[k] = __ldcg(reinterpret_cast<const uint4*>(result + row * kHidden));
+          }
         }
 #pragma unroll
         for (int k = 0; k < kAtOnce; ++k) {

@@ -18,7 +18,7 @@ struct TileChoice {
 };
 /// The last of them stands for tiles of 128 rows with units of two pieces.
 constexpr int kWide = 256;
-constexpr TileChoice kTileChoices[] = {{160, 16}, {700, 64}, {INT32_MAX, kWide}};
+constexpr TileChoice kTileChoices[] = {{16, 16}, {160, 32}, {1600, 64}, {INT32_MAX, kWide}};
 
 inline int tile_for(int tokens) {
   for (const TileChoice& choice : kTileChoices) {
@@ -37,7 +37,7 @@ inline size_t lay_out(Scratch& scratch, char* base, int tokens, int tile) {
   const int64_t rows = int64_t{kTop} * tokens;
   const int64_t tiles = kLocal + rows / (tile > 128 ? 128 : tile > 0 ? tile : kPlainTile);
   const int64_t split_rows = int64_t{kSplitTiles} * tile;
-  const bool may_split = tile == 16;
+  const bool may_split = tile > 0 && tile <= 32;
   take(scratch.head, 64);
   take(scratch.done, tiles);
   take(scratch.part_count, kSplitTiles * slices_for(1));
@@ -68,6 +68,7 @@ inline cudaError_t launch_any_stream(const StreamParams& params, int tile, int p
                                      cudaStream_t stream) {
   switch (tile) {
     case 16: return launch_stream<Stream<16, 11, 1>>(params, processors, stream);
+    case 32: return launch_stream<Stream<32, 10, 1>>(params, processors, stream);
     case 64: return launch_stream<Stream<64, 8, 1>>(params, processors, stream);
     default: return launch_stream<Stream<128, 4, 2>>(params, processors, stream);
   }
@@ -94,8 +95,8 @@ inline cudaError_t launch_layer(const Problem& problem, const Scratch& scratch, 
     if (status != cudaSuccess) return status;
   }
   if (tokens <= kRouteFew) {
-    status = launch_grid<route_few>({kRouteBlocks, kRouteFewThreads, 0, false, kRouteBlocks}, stream,
-                                    problem, scratch);
+    status = launch_grid<route_few>({kRouteBlocks, kRouteFewThreads, 0, false, kRouteBlocks},
+                                    stream, problem, scratch);
   } else {
     constexpr int kWarps = kRouteThreads / 32;
     status = launch_grid<route_many>({(tokens + kWarps - 1) / kWarps, kRouteThreads, 0}, stream,

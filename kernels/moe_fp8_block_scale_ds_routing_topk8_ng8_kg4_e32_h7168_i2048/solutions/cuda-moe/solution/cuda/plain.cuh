@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(kPlainThreads) plain_second(Problem problem, S
         scratch.inner + static_cast<int64_t>(unit.row + min(lane / 4, unit.rows - 1)) * kInner;
     const int left = lane % 4 * 2;
     const float* const scale_left =
-        scratch.inner_scale + static_cast<int64_t>(unit.row + min(left, unit.rows - 1)) * kPlainSlices;
+        scratch.inner_scale +
+        static_cast<int64_t>(unit.row + min(left, unit.rows - 1)) * kPlainSlices;
     const float* const scale_right =
         scratch.inner_scale +
         static_cast<int64_t>(unit.row + min(left + 1, unit.rows - 1)) * kPlainSlices;

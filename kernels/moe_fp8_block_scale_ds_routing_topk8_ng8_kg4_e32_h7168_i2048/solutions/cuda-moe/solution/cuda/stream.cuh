@@ -2,9 +2,9 @@
 // are of.
 //
 // Weights are the first factor of products (64 rows of each piece a warpgroup), rows of tokens the
-// second: few rows then cost little. One warp fetches weights, three fetch rows (which lie anywhere) and
-// scales, two warpgroups multiply. Weights of the second projection are fetched while the first is
-// still under way; only its rows wait.
+// second: few rows then cost little. One warp fetches weights, three fetch rows (which lie
+// anywhere) and scales, two warpgroups multiply. Weights of the second projection are fetched
+// while the first is still under way; only its rows wait.
 #pragma once
 
 #include <type_traits>
@@ -45,7 +45,7 @@ struct Stream {
   using Units = Schedule<kTile, kPieces>;
   static constexpr int kWorkRegisters = kPieces == 1 ? 216 : 224;
   static constexpr int kFetchRegisters = kPieces == 1 ? 72 : 56;
-  static constexpr bool kMaySplit = kTile <= 16;
+  static constexpr bool kMaySplit = kTile <= 32;
   static constexpr int kSlices = slices_for(kPieces);
   static constexpr int kScales = 2 / kPieces;  // of a row and 128 channels in the second projection
 
@@ -233,12 +233,10 @@ __device__ void fetch_rows(const StreamParams& params, S& shared) {
 
 constexpr float kSmallest = 1e-30f;  // that outputs are scaled by
 
-__device__ __forceinline__ float swish(float gate) {
-  return __fdividef(gate, 1.0f + __expf(-gate));
-}
+__device__ __forceinline__ float swish(float gate) { return gate / (1.0f + __expf(-gate)); }
 
-/// The blocks of the depth of a unit, summed with their scales. In the first projection sum[4 j + i]
-/// is of the up projection for i < 2 and of the gate otherwise.
+/// The blocks of the depth of a unit, summed with their scales. In the first projection
+/// sum[4 j + i] is of the up projection for i < 2 and of the gate otherwise.
 template <int kColumns, bool kSecond, class S>
 __device__ __forceinline__ void accumulate(S& shared, Turn<S::kStages>& turn, int blocks,
                                            float (&sum)[kColumns / 2]) {
@@ -450,8 +448,8 @@ template <class S>
 using WideSums = float[S::kPieces][kPieceRows / 2];
 
 template <bool kSecond, class S>
-__device__ __forceinline__ void accumulate_many(S& shared, Turn<S::kStages>& turn, const Unit& unit,
-                                                WideSums<S>& sum) {
+__device__ __forceinline__ void accumulate_many(S& shared, Turn<S::kStages>& turn,
+                                                const Unit& unit, WideSums<S>& sum) {
   const int group = threadIdx.x / 128;
   const int lane = threadIdx.x % 32;
   const int row = threadIdx.x / 32 * 16 + lane / 4;
@@ -500,24 +498,6 @@ __device__ __forceinline__ void accumulate_many(S& shared, Turn<S::kStages>& tur
   }
 }
 
-/// Word k of lane i of four goes to word i of lane k.
-__device__ __forceinline__ void transpose_quads(uint32_t (&word)[4]) {
-#pragma unroll
-  for (int step = 1; step <= 2; step *= 2) {
-    const bool upper = threadIdx.x & step;
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      if (k & step) continue;
-      const uint32_t other = __shfl_xor_sync(kAllLanes, upper ? word[k] : word[k + step], step);
-      if (upper) {
-        word[k] = other;
-      } else {
-        word[k + step] = other;
-      }
-    }
-  }
-}
-
 template <class S>
 __device__ void store_inner_many(const Scratch& scratch, const Unit& unit, WideSums<S>& sum) {
   const int lane = threadIdx.x % 32;
@@ -539,30 +519,23 @@ __device__ void store_inner_many(const Scratch& scratch, const Unit& unit, WideS
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
     const int r = threadIdx.x / 32 * 16 + lane / 4 + half * 8;
-    const float scale = kLargest / most;
-    const int64_t row = unit.row + r;
+    if (r < unit.rows) {
+      const float scale = kLargest / most;
+      const int64_t row = unit.row + r;
+      uint8_t* const target = scratch.inner + row * kInner +
+                              unit.place * (S::kPieces * kPieceChannels) + lane % 4 * 2;
 #pragma unroll
-    for (int piece = 0; piece < S::kPieces; ++piece) {
-      uint32_t word[4];  // channels 16 k + lane % 4 * 2, and 8 further
+      for (int piece = 0; piece < S::kPieces; ++piece) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const float* const x = sum[piece] + 16 * k + 2 * half;
-        word[k] = pack_fp8(x[0] * scale, x[1] * scale) | pack_fp8(x[8] * scale, x[9] * scale) << 16;
+        for (int j = 0; j < kPieceRows / 8; j += 2) {
+          const float* const x = sum[piece] + 4 * j + 2 * half;
+          *reinterpret_cast<uint16_t*>(target + piece * kPieceChannels + j * 4) =
+              static_cast<uint16_t>(pack_fp8(x[0] * scale, x[1] * scale));
+        }
       }
-      transpose_quads(word);
-      if (r < unit.rows) {
-        uint4 y;
-        y.x = __byte_perm(word[0], word[1], 0x5410);
-        y.y = __byte_perm(word[2], word[3], 0x5410);
-        y.z = __byte_perm(word[0], word[1], 0x7632);
-        y.w = __byte_perm(word[2], word[3], 0x7632);
-        *reinterpret_cast<uint4*>(scratch.inner + row * kInner +
-                                  (unit.place * S::kPieces + piece) * kPieceChannels +
-                                  lane % 4 * 16) = y;
+      if (lane % 4 == 0) {
+        scratch.inner_scale[row * S::kSlices + unit.place] = most * (1.0f / kLargest);
       }
-    }
-    if (r < unit.rows && lane % 4 == 0) {
-      scratch.inner_scale[row * S::kSlices + unit.place] = most * (1.0f / kLargest);
     }
   }
   warps_meet(1, kWorkers);
@@ -576,22 +549,17 @@ __device__ void store_result_many(const Scratch& scratch, const Unit& unit,
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int r = threadIdx.x / 32 * 16 + lane / 4 + half * 8;
-    __nv_bfloat16* const target = scratch.result + static_cast<int64_t>(unit.row + r) * kHidden +
-                                  unit.place * (S::kPieces * kPieceRows) + lane % 4 * 8;
+    if (r < unit.rows) {
+      __nv_bfloat16* const target = scratch.result +
+                                    static_cast<int64_t>(unit.row + r) * kHidden +
+                                    unit.place * (S::kPieces * kPieceRows) + lane % 4 * 2;
 #pragma unroll
-    for (int piece = 0; piece < S::kPieces; ++piece) {
+      for (int piece = 0; piece < S::kPieces; ++piece) {
 #pragma unroll
-      for (int j = 0; j < kPieceRows / 8; j += 4) {
-        uint32_t word[4];
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const float* const x = sum[piece] + 4 * (j + k) + 2 * half;
-          word[k] = pack_bf16(x[0], x[1]);
-        }
-        transpose_quads(word);
-        if (r < unit.rows) {
-          *reinterpret_cast<uint4*>(target + piece * kPieceRows + j * 8) =
-              make_uint4(word[0], word[1], word[2], word[3]);
+        for (int j = 0; j < kPieceRows / 8; ++j) {
+          const float* const x = sum[piece] + 4 * j + 2 * half;
+          *reinterpret_cast<uint32_t*>(target + piece * kPieceRows + j * 8) =
+              pack_bf16(x[0], x[1]);
         }
       }
     }

@@ -2,8 +2,8 @@
 //
 // A tile is up to kTile rows of one expert. A unit of the first projection is a slice of a tile, 64
 // intermediate channels for each piece of weights, or one of several parts of its depth; a unit of
-// the second is 128 outputs for each piece, or a part. All units of the first come before those of the second, so that what a unit
-// waits for was taken by a block that runs.
+// the second is 128 outputs for each piece, or a part. All units of the first come before those of
+// the second, so that what a unit waits for was taken by a block that runs.
 #pragma once
 
 #include "problem.cuh"
