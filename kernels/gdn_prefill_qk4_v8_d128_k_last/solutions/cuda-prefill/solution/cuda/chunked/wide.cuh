@@ -184,15 +184,10 @@ __device__ __forceinline__ bool sharp_after(uint32_t record) {
 }
 
 /// Puts 64 x 16 of the output together as rows; accumulators are V x tokens.
-__device__ __forceinline__ void turn_output(const float (&o)[32], uint32_t tile, int warp,
-                                            int lane) {
+__device__ __forceinline__ void turn_output(const uint32_t (&words)[4][4], uint32_t tile) {
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
-    const float* x = o + 8 * pair;
-    const uint32_t words[4] = {pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]),
-                               pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7])};
-    const int row = 16 * pair + lane / 16 * 8 + lane % 8;
-    store_matrices_transposed(tile + swizzled(row, 2 * warp + lane / 8 % 2), words);
+    store_matrices_transposed(tile + pair * 16 * 128, words[pair]);
   }
 }
 
@@ -208,7 +203,7 @@ __device__ __forceinline__ void write_output(uint32_t tile, __nv_bfloat16* targe
   }
 }
 
-/// Reads out what rounding took from the state. Nothing may be under way, and nothing is afterwards.
+/// Adds what rounding took from the state. Nothing may be under way, and nothing is afterwards.
 template <class W>
 __device__ __forceinline__ void read_rest(float (&o)[32], const float (&s)[64],
                                           const uint32_t (&rounded)[8][4], uint64_t q_rows) {
@@ -227,8 +222,7 @@ __device__ __forceinline__ void read_rest(float (&o)[32], const float (&s)[64],
     products_begin();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      multiply_64(o, rest[step], moved(q_rows, half * W::kHalfBytes + step * 32),
-                  half > 0 || step > 0);
+      multiply_64(o, rest[step], moved(q_rows, half * W::kHalfBytes + step * 32), 1);
     }
     products_commit();
     products_wait<0>();
@@ -238,16 +232,15 @@ __device__ __forceinline__ void read_rest(float (&o)[32], const float (&s)[64],
 
 /// A warpgroup with 64 columns of V of the state.
 ///
-/// The order of what a chunk takes: products run while registers are worked on that they do not
-/// need. The compiler keeps them apart only if none is under way where a loop starts over, and
-/// serializes all products otherwise (it says so).
+/// A product of the next chunk is begun as soon as the state is there, and what no next state needs
+/// goes behind it. None is under way where the loop starts over: the compiler would serialize them
+/// all (it says so).
 template <class W>
 __device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> memory, int warp,
                                              int lane) {
   const int own_column = 16 * warp;
   const int own_row = 16 * warp + lane / 4;  // of the state, and the eighth below
-  const int v_row = lane % 8 + lane / 16 * 8;
-  const int v_piece = 2 * warp + lane / 8 % 2;
+  const int v_offset = swizzled(lane % 8 + lane / 16 * 8, 2 * warp + lane / 8 % 2);
   Turn<W> turn;
   int leaving = -1;  // the stage that a state is being copied from
   const auto left_stage = [&] {
@@ -282,84 +275,95 @@ __device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> 
 #pragma unroll
       for (int i = 0; i < 64; ++i) s[i] = 0.0f;
     }
-    uint32_t rounded[8][4];
-#pragma unroll
-    for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
     left_stage();
-    bool sharp = false;  // the state, after the chunk before
-    float z[32];         // S k^T, then u
-    uint32_t x[4][4];    // v, then first factors
-    const auto start = [&](uint32_t stage) {
-      const uint64_t k_rows = rows_at(stage);
+    uint32_t rounded[8][4];
+    float z[32];          // S k^T, then u
+    float o[32];          // S q^T, then the output
+    bool sharp = false;   // the state, after the chunk before
+    float chunk_decay = 1.0f;
+    const auto round_state = [&] {
+#pragma unroll
+      for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
+    };
+    const auto multiply_state = [&](float (&c)[32], uint32_t tokens) {
+      const uint64_t rows = rows_at(tokens);
       products_begin();
 #pragma unroll
       for (int step = 0; step < 8; ++step) {
-        multiply_64(z, rounded[step], moved(k_rows, step / 4 * W::kHalfBytes + step % 4 * 32),
+        multiply_64(c, rounded[step], moved(rows, step / 4 * W::kHalfBytes + step % 4 * 32),
                     step > 0);
       }
       products_commit();
+    };
+    // From S k^T, while S q^T is under way, to u, when nothing is any more. The state decays.
+    const auto solve = [&](uint32_t stage, bool use) {
+      const uint32_t record = stage + W::kRecord;
+      const uint32_t factors = record + lane % 4 * 8;
+      uint32_t x[4][4];  // v, then v - decay S k^T
+      float2 decay[8];
+      float2 beta[8];
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
-        load_matrices_transposed(x[pair], stage + W::kV +
-                                              swizzled(16 * pair + v_row, v_piece));
+        load_matrices_transposed(x[pair], stage + W::kV + v_offset + pair * 16 * 128);
       }
-    };
-    start(memory.stage(turn.stage));
-    products_wait<0>();
-    results_ready(z);
-    __nv_bfloat16* target = p.output + note.output_at(W::kColumns) + own_column;
-#pragma unroll 1
-    for (int rest = note.tokens; rest > 0; rest -= kChunk) {
-      const uint32_t stage = memory.stage(turn.stage);
-      const uint32_t record = stage + W::kRecord;
-      const uint64_t q_rows = rows_at(stage + W::kQ);
-      float o[32];
-      if (sharp) read_rest<W>(o, s, rounded, q_rows);
-      const uint32_t decay = record + offsetof(TileRecord, decay) + lane % 4 * 8;
-      const uint32_t left = record + offsetof(TileRecord, left) + lane % 4 * 8;
-      const uint32_t strength = record + offsetof(TileRecord, strength) + lane % 4 * 8;
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        const float2 factor = for_tokens(decay, n);
-        const float2 beta = for_tokens(strength, n);
+        decay[n] = for_tokens(factors + offsetof(TileRecord, decay), n);
+        beta[n] = for_tokens(factors + offsetof(TileRecord, strength), n);
+      }
+      chunk_decay = load_shared_float(record + offsetof(TileRecord, decay) + (kChunk - 1) * 4);
+      products_wait<1>();
+      results_ready(z);
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           uint32_t& word = x[n / 2][n % 2 * 2 + r];
           float& x0 = z[4 * n + 2 * r];
           float& x1 = z[4 * n + 2 * r + 1];
-          x0 = fmaf(-factor.x, x0, low_bf16(word));
-          x1 = fmaf(-factor.y, x1, high_bf16(word));
+          x0 = fmaf(-decay[n].x, x0, low_bf16(word));
+          x1 = fmaf(-decay[n].y, x1, high_bf16(word));
           word = pack_bf16(x0, x1);
-          x0 *= beta.x;
-          x1 *= beta.y;
+          x0 *= beta[n].x;
+          x1 *= beta[n].y;
         }
       }
-      const uint64_t solve = rows_at(record + offsetof(TileRecord, solve));
+      const uint64_t rows = rows_at(record + offsetof(TileRecord, solve));
       products_begin();
 #pragma unroll
-      for (int step = 0; step < 4; ++step) multiply_64(z, x[step], moved(solve, step * 32), 1);
+      for (int step = 0; step < 4; ++step) multiply_64(z, x[step], moved(rows, step * 32), 1);
       products_commit();
-      products_begin();
+      // A sharp state is read out once more before it decays, and the last one is done.
+      const float now = sharp || !use ? 1.0f : chunk_decay;
 #pragma unroll
-      for (int step = 0; step < 8; ++step) {
-        multiply_64(o, rounded[step], moved(q_rows, step / 4 * W::kHalfBytes + step % 4 * 32),
-                    sharp || step > 0);
-      }
-      products_commit();
-      const float chunk_decay =
-          load_shared_float(record + offsetof(TileRecord, decay) + (kChunk - 1) * 4);
-#pragma unroll
-      for (int i = 0; i < 64; ++i) s[i] *= chunk_decay;
-      products_wait<1>();
+      for (int i = 0; i < 64; ++i) s[i] *= now;
+      products_wait<0>();
       results_ready(z);
-      uint32_t u[4][4];
+      results_ready(o);
+    };
+    round_state();
+    multiply_state(z, memory.stage(turn.stage));
+    multiply_state(o, memory.stage(turn.stage) + W::kQ);
+    solve(memory.stage(turn.stage), true);
+    __nv_bfloat16* target = p.output + note.output_at(W::kColumns) + own_column;
+#pragma unroll 1
+    for (int rest = note.tokens; rest > 0; rest -= kChunk) {
+      const uint32_t stage = memory.stage(turn.stage);
+      const uint32_t record = stage + W::kRecord;
+      const uint32_t factors = record + lane % 4 * 8;
+      if (sharp) {
+        read_rest<W>(o, s, rounded, rows_at(stage + W::kQ));
+#pragma unroll
+        for (int i = 0; i < 64; ++i) s[i] *= chunk_decay;
+      }
+      uint32_t x[4][4];
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        const float2 factor = for_tokens(left, n);
+        const float2 left = for_tokens(factors + offsetof(TileRecord, left), n);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int i = 4 * n + 2 * r;
-          x[n / 2][n % 2 * 2 + r] = pack_bf16(factor.x * z[i], factor.y * z[i + 1]);
+          x[n / 2][n % 2 * 2 + r] = pack_bf16(left.x * z[i], left.y * z[i + 1]);
         }
       }
       const uint64_t k_columns = columns_at(stage, W::kHalfBytes);
@@ -369,13 +373,12 @@ __device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> 
         multiply_128(s, x[step], moved(k_columns, step * 2 * kAtomBytes), 1);
       }
       products_commit();
+      uint32_t u[4][4];
 #pragma unroll
       for (int step = 0; step < 4; ++step) round_columns(u[step], z, step);
-      products_wait<1>();
-      results_ready(o);
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        const float2 factor = for_tokens(decay, n);
+        const float2 factor = for_tokens(factors + offsetof(TileRecord, decay), n);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           o[4 * n + 2 * r] *= p.scale * factor.x;
@@ -395,21 +398,22 @@ __device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> 
       if (!last) barrier_wait(memory.full(next.stage), next.parity);
       products_wait<1>();
       results_ready(s);
-#pragma unroll
-      for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
-      // The next chunk's first product runs while this one's output is written. After the last
-      // chunk it is of no use, but a branch around it would have the compiler wait for all.
-      start(last ? stage : memory.stage(next.stage));
+      round_state();
+      // After the last chunk this is of no use, but the compiler would have a branch wait for all.
+      const uint32_t ahead = last ? stage : memory.stage(next.stage);
+      multiply_state(z, ahead);
       products_wait<1>();
       results_ready(o);
-      const uint32_t rows = memory.rows();
-      turn_output(o, rows, warp, lane);
+      uint32_t words[4][4];
+#pragma unroll
+      for (int step = 0; step < 4; ++step) round_columns(words[step], o, step);
+      multiply_state(o, ahead + W::kQ);
+      turn_output(words, memory.rows() + v_offset);
       __syncwarp();
-      write_output(rows, target, rest, warp, lane);
-      if (!last) warp_arrive(memory.empty(turn.stage), lane);
+      write_output(memory.rows(), target, rest, warp, lane);
       target += kChunk * kHeads * kWidth;
-      products_wait<0>();
-      results_ready(z);
+      if (!last) warp_arrive(memory.empty(turn.stage), lane);
+      solve(ahead, !last);
       if (!last) turn = next;
     }
     // The stage of the last chunk takes the state, when no warp multiplies from it any more.
