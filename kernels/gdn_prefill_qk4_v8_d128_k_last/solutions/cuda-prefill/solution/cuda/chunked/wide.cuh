@@ -132,9 +132,14 @@ __device__ __forceinline__ Note same_note(const Note& note) {
   return {uniform(note.begin), uniform(note.tokens), uniform(note.chunk), uniform(note.place)};
 }
 
-/// Two floats for tokens 8 n + 2 t and the next, of 64.
-__device__ __forceinline__ float2 for_tokens(uint32_t factors, int n) {
-  return load_shared_pair(factors + n * 32);
+/// Factors of tokens 8 n + 2 t and the next.
+__device__ __forceinline__ void load_factors(float2 (&f)[8], uint32_t factors, int lane) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint4 x = load_shared(factors + i * 64 + lane % 4 * 16);
+    f[2 * i] = make_float2(__uint_as_float(x.x), __uint_as_float(x.y));
+    f[2 * i + 1] = make_float2(__uint_as_float(x.z), __uint_as_float(x.w));
+  }
 }
 
 /// Where a lane has columns 8 n .. of the state in shared memory; `row` is its upper one.
@@ -180,7 +185,7 @@ __device__ __forceinline__ void round_columns(uint32_t (&a)[4], const float (&c)
 /// Whether the state after a chunk is to be read out with 16 bits: in two parts, one after the other.
 __device__ __forceinline__ bool sharp_after(uint32_t record) {
   const uint32_t left = record + offsetof(TileRecord, left);
-  return uniform(load_shared_float(left + (kChunk - kLastTokens - 1) * 4) < kSharpDecay) != 0;
+  return uniform(load_shared_float(left + factor_at(kChunk - kLastTokens - 1) * 4) < kSharpDecay) != 0;
 }
 
 /// Puts 64 x 16 of the output together as rows; accumulators are V x tokens.
@@ -281,6 +286,7 @@ __device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> 
     float o[32];          // S q^T, then the output
     bool sharp = false;   // the state, after the chunk before
     float chunk_decay = 1.0f;
+    float2 left[8];
     const auto round_state = [&] {
 #pragma unroll
       for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
@@ -298,7 +304,6 @@ __device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> 
     // From S k^T, while S q^T is under way, to u, when nothing is any more. The state decays.
     const auto solve = [&](uint32_t stage, bool use) {
       const uint32_t record = stage + W::kRecord;
-      const uint32_t factors = record + lane % 4 * 8;
       uint32_t x[4][4];  // v, then v - decay S k^T
       float2 decay[8];
       float2 beta[8];
@@ -306,12 +311,10 @@ __device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> 
       for (int pair = 0; pair < 4; ++pair) {
         load_matrices_transposed(x[pair], stage + W::kV + v_offset + pair * 16 * 128);
       }
-#pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        decay[n] = for_tokens(factors + offsetof(TileRecord, decay), n);
-        beta[n] = for_tokens(factors + offsetof(TileRecord, strength), n);
-      }
-      chunk_decay = load_shared_float(record + offsetof(TileRecord, decay) + (kChunk - 1) * 4);
+      load_factors(decay, record + offsetof(TileRecord, decay), lane);
+      load_factors(beta, record + offsetof(TileRecord, strength), lane);
+      chunk_decay = load_shared_float(record + offsetof(TileRecord, decay) +
+                                      factor_at(kChunk - 1) * 4);
       products_wait<1>();
       results_ready(z);
 #pragma unroll
@@ -333,6 +336,7 @@ __device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> 
 #pragma unroll
       for (int step = 0; step < 4; ++step) multiply_64(z, x[step], moved(rows, step * 32), 1);
       products_commit();
+      load_factors(left, record + offsetof(TileRecord, left), lane);
       // A sharp state is read out once more before it decays, and the last one is done.
       const float now = sharp || !use ? 1.0f : chunk_decay;
 #pragma unroll
@@ -350,7 +354,6 @@ __device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> 
     for (int rest = note.tokens; rest > 0; rest -= kChunk) {
       const uint32_t stage = memory.stage(turn.stage);
       const uint32_t record = stage + W::kRecord;
-      const uint32_t factors = record + lane % 4 * 8;
       if (sharp) {
         read_rest<W>(o, s, rounded, rows_at(stage + W::kQ));
 #pragma unroll
@@ -359,11 +362,10 @@ __device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> 
       uint32_t x[4][4];
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        const float2 left = for_tokens(factors + offsetof(TileRecord, left), n);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int i = 4 * n + 2 * r;
-          x[n / 2][n % 2 * 2 + r] = pack_bf16(left.x * z[i], left.y * z[i + 1]);
+          x[n / 2][n % 2 * 2 + r] = pack_bf16(left[n].x * z[i], left[n].y * z[i + 1]);
         }
       }
       const uint64_t k_columns = columns_at(stage, W::kHalfBytes);
@@ -373,16 +375,17 @@ __device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> 
         multiply_128(s, x[step], moved(k_columns, step * 2 * kAtomBytes), 1);
       }
       products_commit();
+      float2 read[8];
+      load_factors(read, record + offsetof(TileRecord, read), lane);
       uint32_t u[4][4];
 #pragma unroll
       for (int step = 0; step < 4; ++step) round_columns(u[step], z, step);
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        const float2 factor = for_tokens(factors + offsetof(TileRecord, decay), n);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          o[4 * n + 2 * r] *= p.scale * factor.x;
-          o[4 * n + 2 * r + 1] *= p.scale * factor.y;
+          o[4 * n + 2 * r] *= read[n].x;
+          o[4 * n + 2 * r + 1] *= read[n].y;
         }
       }
       const uint64_t attend = rows_at(record + offsetof(TileRecord, attend));
@@ -408,11 +411,11 @@ __device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> 
 #pragma unroll
       for (int step = 0; step < 4; ++step) round_columns(words[step], o, step);
       multiply_state(o, ahead + W::kQ);
+      if (!last) warp_arrive(memory.empty(turn.stage), lane);
       turn_output(words, memory.rows() + v_offset);
       __syncwarp();
       write_output(memory.rows(), target, rest, warp, lane);
       target += kChunk * kHeads * kWidth;
-      if (!last) warp_arrive(memory.empty(turn.stage), lane);
       solve(ahead, !last);
       if (!last) turn = next;
     }
