@@ -156,15 +156,9 @@ ACROSS = ("--generator", "extreme-gates", "--seed", "536", "--tokens", "40")
         ),
         (
             "chunked/wide.cuh",
-            "if (!last) warp_arrive(memory.empty(turn.stage), lane);",
-            ("--part", "kWide", "--tokens", "200"),
-            "deadlock",
-        ),
-        (
-            "chunked/wide.cuh",
-            "sharp = sharp_after(record);",
-            ("--part", "kWide", *ACROSS[:2], "--seed", "79", "--tokens", "66"),
-            "outside the strict",
+            "barrier_wait(memory.update_there(), updates);",
+            ("--part", "kWide"),
+            "not finite where it should be",
         ),
         (
             "chunked/wide.cuh",
@@ -173,17 +167,7 @@ ACROSS = ("--generator", "extreme-gates", "--seed", "536", "--tokens", "40")
             "scratch memory is not zero",
         ),
     ],
-    ids=[
-        "arrival",
-        "exchange",
-        "wait",
-        "sharp",
-        "sharp-chunked",
-        "copies",
-        "release",
-        "sharp-wide",
-        "flag",
-    ],
+    ids=["arrival", "exchange", "wait", "sharp", "sharp-chunked", "copies", "update", "flag"],
 )
 def test_what_is_left_out_shows(
     tmp_path: Path, run: Run, file: str, code: str, options: tuple[str, ...], shows: str

@@ -35,17 +35,10 @@ struct TileRecord {
   static constexpr int kMatrixBytes = kChunk * kChunk * 2;
   char solve[kMatrixBytes];
   char attend[2][kMatrixBytes];
-  // By factor_at.
   float decay[kChunk];
   float left[kChunk];
   float strength[kChunk];
-  float read[kChunk];  // scale * decay
 };
-
-/// Place of a token's factor: a lane has four at once of tokens 8 n + 2 t and the next, 16 bytes.
-__host__ __device__ constexpr int factor_at(int token) {
-  return token / 16 * 16 + token % 8 / 2 * 4 + token / 8 % 2 * 2 + token % 2;
-}
 
 /// Place of 16 bytes in such rows.
 __host__ __device__ constexpr int swizzled(int row, int piece) {

@@ -134,12 +134,9 @@ __device__ __forceinline__ void prepare_tiles_of(const WideParams& p, const Plac
   invert_diagonal(lower, inverse, warp, lane);
   if (thread < kChunk) {
     const float mine = total[thread];
-    const float decay = exp2_short(mine);
-    const int at = factor_at(thread);
-    record.decay[at] = decay;
-    record.strength[at] = strength[thread];
-    record.left[at] = exp2_short(total[kChunk - 1] - mine);
-    record.read[at] = p.scale * decay;
+    record.decay[thread] = exp2_short(mine);
+    record.strength[thread] = strength[thread];
+    record.left[thread] = exp2_short(total[kChunk - 1] - mine);
   }
   meet();
   const int pair = warp / 2;
