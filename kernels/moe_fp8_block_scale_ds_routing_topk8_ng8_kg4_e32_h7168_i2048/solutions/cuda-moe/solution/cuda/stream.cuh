@@ -439,8 +439,8 @@ __device__ void work(const StreamParams& params, S& shared) {
   }
 }
 
-// Many rows: now these are the first factor, 64 a warpgroup, and weights the second, one piece after
-// the other. A thread then has two rows and needs no more scales than two of them.
+// Many rows: now these are the first factor, 64 a warpgroup, and weights the second, one piece
+// after the other. A thread then has two rows and needs no more scales than two of them.
 
 /// Sums of a unit: sum[piece][4 j + i] is row lane / 4 + i / 2 * 8 of the warp's 16, and weights
 /// 8 j + lane % 4 * 2 + i % 2 of the piece; in the first projection j is even for up, odd for gate.

@@ -53,9 +53,9 @@ __device__ __forceinline__ void results_ready(float (&c)[kAll]) {
   for (int i = 0; i < kAll; ++i) asm volatile("" : "+f"(c[i])::"memory");
 }
 
-// c (64 x n) = a (64 x 32) b (n x 32)^T, plus itself if `add`; both factors are rows_at. A thread has
-// rows r = lane / 4 and r + 8 of the 16 of its warp: c[4 j + i] is column 8 j + lane % 4 * 2 + i % 2
-// of row r + i / 2 * 8.
+// c (64 x n) = a (64 x 32) b (n x 32)^T, plus itself if `add`; both factors are rows_at. A thread
+// has rows r = lane / 4 and r + 8 of the 16 of its warp: c[4 j + i] is column
+// 8 j + lane % 4 * 2 + i % 2 of row r + i / 2 * 8.
 
 __device__ __forceinline__ void multiply(float (&c)[4], uint64_t a, uint64_t b, int add) {
   asm volatile(
