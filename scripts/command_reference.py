@@ -8,6 +8,7 @@ the terminal and on the versions of typer and rich. A test compares the file wit
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +70,8 @@ def _value(parameter: Any) -> str:
     """Name of the parameter's value; empty for a switch."""
     if getattr(parameter, "is_flag", False) or getattr(parameter, "count", False):
         return ""
-    return str(parameter.metavar or parameter.name.upper()).strip("[]")
+    value = str(parameter.metavar or parameter.name.upper())
+    return re.sub(r"^\[(.*)\](\.\.\.)?$", r"\1\2", value)
 
 
 def _table(kind: str, parameters: Iterator[Any]) -> Iterator[str]:

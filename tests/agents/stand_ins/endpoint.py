@@ -3,16 +3,23 @@
 Each request takes the next answer of the script, the last one for all that follow. An answer is
 a dict: ``status`` and ``headers`` and ``error`` for a failure; else ``text`` (streamed in parts),
 ``finish``, ``usage``, ``refusal``, and ``cut`` for a connection that ends before its end.
+
+    python tests/agents/stand_ins/endpoint.py --port 8399 --text '{"drafts": []}'
+
+answers everybody alike until Ctrl-C.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 MODEL = "stand-in-2"
@@ -37,15 +44,15 @@ class Endpoint:
 
 
 @contextmanager
-def serve(answers: Sequence[dict[str, Any]]) -> Iterator[Endpoint]:
-    """Serves on a free port of this machine while the body runs."""
+def serve(answers: Sequence[dict[str, Any]], port: int = 0) -> Iterator[Endpoint]:
+    """Serves on a port of this machine, 0 is a free one, while the body runs."""
     endpoint = Endpoint(answers)
 
     class Handler(_Handler):
         pass
 
     Handler.endpoint = endpoint
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     endpoint.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
@@ -119,3 +126,26 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base's name
         """Nothing is printed."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Answers everybody with one text until Ctrl-C."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0: a free one")
+    answer = parser.add_mutually_exclusive_group(required=True)
+    answer.add_argument("--text", help="of every answer")
+    answer.add_argument("--file", type=Path, help="with the text of every answer")
+    given = parser.parse_args(argv)
+    text = given.text if given.file is None else given.file.read_text()
+    usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
+    with (
+        serve([{"text": text, "usage": usage}], given.port) as endpoint,
+        suppress(KeyboardInterrupt),
+    ):
+        sys.stdout.write(f"{endpoint.url}\n")
+        sys.stdout.flush()
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
