@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from .agent_settings import AgentSettings
 from .costs import Limits
+from .faults import all_faults
 from .mechanisms import Mechanism
 
 __all__ = [
@@ -211,11 +212,8 @@ def _check(data: Mapping[str, Any], where: str) -> RunConfig:
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        value = f" (got {first['input']!r})" if first["type"] != "extra_forbidden" else ""
         raise InvalidInputError(
-            f"{where}: {field!r}: {first['msg']}{value}",
+            f"{where}: {all_faults(error)}",
             hint=f"fields are {', '.join(sorted(RunConfig.model_fields))}; "
             f"under measure: {', '.join(sorted(MeasureOptions.model_fields))}; "
             f"under conditions: {', '.join(sorted(PromotionRules.model_fields))}; "

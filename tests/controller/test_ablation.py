@@ -231,6 +231,11 @@ def test_what_cannot_be_compared_is_refused(toy: Toy) -> None:
         _start(toy, [], single="all")
     with pytest.raises(NotFoundError):
         _start(toy, [], start="nothing")
+    with pytest.raises(NotFoundError, match="unknown mechanism 'zzz'") as caught:
+        _start(toy, [], mechanisms=("memory", "zzz"))
+    assert "directions, memory" in caught.value.hint
+    with pytest.raises(InvalidInputError, match="at least 2 seeds, not 0"):
+        _start(toy, [], seeds=0)
     with pytest.raises(NotFoundError, match="no ablation"):
         open_ablation(toy.root, None, _maker(toy, []), lambda _: None)
 

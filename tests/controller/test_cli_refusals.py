@@ -70,6 +70,33 @@ def test_values_that_cannot_be_used(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("dashboard", "--port", 99999), "'--port' must be at most 65535, not '99999'"),
+        (("ablate", "gdn_decode", "--seeds", 0), "'--seeds' must be at least 2, not '0'"),
+        (("history", "--config", "bad.toml"), "'bad.toml' is not valid TOML"),
+        (("skills",), "kopt skills needs a command"),
+    ],
+)
+def test_what_is_refused_before_a_command_begins(
+    kopt: Kopt, tmp_path: Path, arguments: tuple[object, ...], message: str
+) -> None:
+    """The value and the rule, in the words of kopt; also where the command needs no file."""
+    (tmp_path / "bad.toml").write_text("rounds =\n")
+    ran = kopt(*arguments)
+    assert ran.code == 2
+    assert message in ran.document["error"]
+
+
+def test_a_group_alone_shows_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """With exit code 2, and no error that says nothing."""
+    assert main(["skills"]) == 2
+    said = capsys.readouterr()
+    assert "install" in said.out
+    assert said.err == ""
+
+
+@pytest.mark.parametrize(
     ("number", "code"), [(errno.EROFS, 2), (errno.EACCES, 2), (errno.ENOSPC, 3), (errno.EIO, 3)]
 )
 def test_what_the_system_refuses_has_an_exit_code(

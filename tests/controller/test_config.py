@@ -70,6 +70,18 @@ def test_a_bad_file_is_named_with_the_field(tmp_path: Path, text: str, message: 
     assert caught.value.hint
 
 
+def test_all_wrong_fields_are_named_at_once(tmp_path: Path) -> None:
+    """Each with its rule and its value, in the words of kopt."""
+    text = 'rounds = 0\ncolour = 3\n[agents.openai]\nmax_turns = "x"\n'
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(InvalidInputError) as caught:
+        load_config(tmp_path, "bad", {})
+    said = caught.value.message
+    assert "'rounds' must be at least 1, not 0" in said
+    assert "'agents.openai.max_turns' must be a whole number, not 'x'" in said
+    assert "'colour' is not known" in said
+
+
 def test_a_bad_flag_is_not_blamed_on_the_file(tmp_path: Path) -> None:
     """The message says that the command line is wrong."""
     (tmp_path / "good.toml").write_text(FILE)

@@ -16,7 +16,7 @@ from ..config import RunConfig
 from ..mechanisms import ALL, Mechanism, applicable
 from ..result import CandidateRef
 
-__all__ = ["FULL", "GOAL", "Arm", "Cell", "Plan", "Scope", "arm_of"]
+__all__ = ["FULL", "GOAL", "LEAST_SEEDS", "Arm", "Cell", "Plan", "Scope", "arm_of"]
 
 Scope = Literal["single", "whole"]
 Arm = str
@@ -24,6 +24,8 @@ Arm = str
 
 GOAL: Arm = "goal-only"
 FULL: Arm = "full"
+LEAST_SEEDS = 2
+"""One has no spread, so nothing could be said of an effect."""
 
 
 def arm_of(mechanism: Mechanism) -> Arm:
@@ -51,7 +53,7 @@ class Plan(Model):
     target: str
     config: RunConfig
     """Of every campaign, but for policy, mechanisms and seed."""
-    seeds: int = Field(ge=2)
+    seeds: int = Field(ge=LEAST_SEEDS)
     start: CandidateRef
     """What every campaign starts from, and every result is compared with."""
     whole: tuple[str, ...]

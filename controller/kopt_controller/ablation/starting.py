@@ -18,7 +18,8 @@ from pydantic import ValidationError
 
 from ..agents import get_agent
 from ..config import RunConfig
-from .design import Plan
+from ..mechanisms import ALL
+from .design import LEAST_SEEDS, Plan
 from .runner import Ablation, MakeHarnessIn
 
 __all__ = ["Wish", "open_ablation", "start_ablation"]
@@ -59,9 +60,12 @@ def start_ablation(
         notify: Gets progress.
 
     Raises:
-        NotFoundError: If a definition, a solution, a workload or an agent does not exist.
-        InvalidInputError: If the single workload is more than one, or none of the whole.
+        NotFoundError: If a definition, a solution, a workload or an agent or a
+            mechanism does not exist.
+        InvalidInputError: If the single workload is more than one, or none of the whole, or there
+            are too few seeds.
     """
+    _require_known(wish)
     catalog = Catalog(root)
     definition = catalog.resolve(wish.definition)
     target = get_target(str(wish.config.target))
@@ -89,6 +93,20 @@ def start_ablation(
     copy = _copy(catalog, definition, run.folder / "root", plan)
     Archive(copy.local).put(start)
     return Ablation(run, plan, copy, make_harness, notify)
+
+
+def _require_known(wish: Wish) -> None:
+    """Refuses what no plan could have."""
+    unknown = [name for name in wish.mechanisms if name not in ALL]
+    if unknown:
+        raise NotFoundError(
+            f"unknown mechanism {unknown[0]!r}", hint=f"mechanisms are {', '.join(ALL)}"
+        )
+    if wish.seeds < LEAST_SEEDS:
+        raise InvalidInputError(
+            f"an interval needs at least {LEAST_SEEDS} seeds, not {wish.seeds!r}",
+            hint="5 is what kopt ablate takes by itself",
+        )
 
 
 def _start_of(catalog: Catalog, definition: Definition, target: str, name: str | None) -> Solution:

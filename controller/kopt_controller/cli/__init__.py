@@ -163,11 +163,21 @@ def _globals(
         document = {"version": __version__}
         emit(ctx.obj, document, lambda console: console.print(f"kopt {__version__}"))
         raise typer.Exit
+    if config is not None:
+        _require_readable(ctx.obj)
     if ctx.invoked_subcommand is None:
         if json:
             raise UsageError("no command was given", hint="kopt --help lists the commands")
         sys.stdout.write(ctx.get_help() + "\n")
         raise typer.Exit
+
+
+def _require_readable(state: AppState) -> None:
+    """A configuration that is no TOML is refused by every command, also one that needs none."""
+    from kopt_harness.files import read_toml
+
+    if state.config is not None:
+        read_toml(state.config, "run configuration")
 
 
 def _refusal(error: OSError) -> KoptError:
@@ -185,10 +195,23 @@ def _report_interrupt(*, as_json: bool) -> int:
     return _INTERRUPTED
 
 
+def _in_own_words(message: str, error: Exception) -> str:
+    """The parser hands on what a validation says of a value; kopt says it with the value."""
+    from pydantic import ValidationError
+
+    from ..faults import rule_of
+
+    cause, parameter = error.__cause__, getattr(error, "param", None)
+    if not isinstance(cause, ValidationError) or parameter is None:
+        return message
+    return f"{parameter.opts[0]!r} {rule_of(cause.errors()[0])}"
+
+
 def _report_parser_error(error: Exception, *, as_json: bool) -> int:
     ctx = getattr(error, "ctx", None)
     path = ctx.command_path if ctx is not None else "kopt"
     message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
+    message = _in_own_words(message, error)
     hint = f"{path} --help shows how it is called"
     report_error(UsageError(message, hint=hint), as_json=as_json)
     return UsageError.exit_code

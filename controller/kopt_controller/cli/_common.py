@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import typer
-from kopt_harness.errors import KoptError, NotFoundError
+from kopt_harness.errors import KoptError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from kopt_harness.catalog import Catalog
@@ -55,6 +55,7 @@ __all__ = [
     "live_lines",
     "load_solution",
     "note",
+    "only_group",
     "parse_settings",
     "pick_target",
     "pick_workloads",
@@ -156,6 +157,21 @@ def state_of(ctx: typer.Context) -> AppState:
     state = ctx.find_object(AppState)
     assert state is not None, "the callback of the app sets the state"
     return state
+
+
+def only_group(ctx: typer.Context) -> None:
+    """Callback of a group of commands: without one of them, its help and exit code 2.
+
+    Raises:
+        UsageError: With ``--json``, where help would be no document.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if state_of(ctx).json:
+        path = ctx.command_path
+        raise UsageError(f"{path} needs a command", hint=f"{path} --help lists its commands")
+    sys.stdout.write(ctx.get_help() + "\n")
+    raise typer.Exit(2)
 
 
 def emit(state: AppState, document: Mapping[str, Any], human: Callable[[Console], None]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from kopt_harness.errors import NotFoundError, UsageError
 
-from ._common import AGENTS, emit, examples, print_table, state_of
+from ._common import AGENTS, emit, examples, only_group, print_table, state_of
 
 _SHOWN = 110
 """Characters of a description that a table shows."""
@@ -16,7 +16,8 @@ _SHOWN = 110
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(name="skills", help="Instructions for coding agents.", no_args_is_help=True)
+    group = typer.Typer(name="skills", help="Instructions for coding agents.")
+    group.callback(invoke_without_command=True)(only_group)
     group.command("list", epilog=examples("kopt skills list --json"))(list_)
     group.command(
         epilog=examples(
