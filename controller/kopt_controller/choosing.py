@@ -159,16 +159,20 @@ def choose(world: World, turn: Turn, state: State, advice: Advice) -> Chosen:
     notes: dict[str, None] = {}
     standings: dict[str, Standing] = {}
     refused: list[Refusal] = []
+    unusable = ""
     for choice in choices:
         asked = _ask(world, turn, _brief(world, turn, state, directions[choice.id]), refused)
         notes |= dict.fromkeys(asked.notes)
         standings[choice.id] = asked.standing
-        if asked.candidates:
+        unusable = unusable or asked.unusable
+        if asked.candidates or asked.is_broken:
             break
     chosen = next((c for c in choices if standings.get(c.id) == "chosen"), None)
     return Chosen(
         chosen or (choices[0] if choices else NO_DIRECTION),
-        Proposals(asked.candidates if chosen is not None else (), tuple(notes)),
+        Proposals(asked.candidates, tuple(notes))
+        if chosen is not None
+        else Proposals((), tuple(notes), unusable=unusable),
         _ranking(_Question(world, state, advice, directions, choices), standings),
         tuple(refused),
     )
@@ -188,6 +192,8 @@ class _Asked(NamedTuple):
     candidates: tuple[Proposal, ...]
     notes: tuple[str, ...]
     standing: Standing
+    unusable: str = ""
+    is_broken: bool = False
 
 
 def _ask(world: World, turn: Turn, brief: RoundBrief, refused: list[Refusal]) -> _Asked:
@@ -215,7 +221,9 @@ def _ask(world: World, turn: Turn, brief: RoundBrief, refused: list[Refusal]) ->
         if kept or not proposals.candidates:
             break
     standing: Standing = "chosen" if kept else "refused" if len(refused) > before else "empty"
-    return _Asked(tuple(kept), tuple(notes), standing)
+    return _Asked(
+        tuple(kept), tuple(notes), standing, proposals.unusable, proposals.is_broken and not kept
+    )
 
 
 def _refusal(world: World, turn: Turn, proposal: Proposal) -> Refusal | None:
@@ -302,12 +310,17 @@ def _propose(world: World, ledger: Ledger, key: str, brief: RoundBrief) -> Propo
             }
             for proposal in proposals.candidates
         ]
-        return {"candidates": candidates, "notes": list(proposals.notes)}
+        found: dict[str, Any] = {"candidates": candidates, "notes": list(proposals.notes)}
+        if proposals.unusable:
+            found |= {"unusable": proposals.unusable, "broken": proposals.is_broken}
+        return found
 
     found = recorded(ledger, key, ask)
     return Proposals(
         tuple(_restore(world.solutions, candidate) for candidate in found["candidates"]),
         tuple(found["notes"]),
+        unusable=found.get("unusable", ""),
+        is_broken=found.get("broken", False),
     )
 
 

@@ -30,7 +30,7 @@ from .measuring import Judged, gate, judge, observe, prepare
 from .memory import RESULT_KEY, Memory
 from .policies import SearchPolicy
 from .policies.assisted import AssistedPolicy
-from .policy import best_passed
+from .policy import best_passed, without_answer
 from .result import (
     Candidate,
     CandidateRef,
@@ -141,7 +141,8 @@ def run_round(world: World, turn: Turn, search: SearchPolicy) -> RoundResult:
     index = best_passed(gates)
     best = None if index is None else proposals[index].solution
     judged = judge(world, turn, gates, index, best)
-    decision = judged.decision
+    why = chosen.proposals.unusable
+    decision = judged.decision if gates or not why else without_answer(why)
     world.notify(f"round {turn.number}: {decision.label}, {decision.reason}")
 
     # 6. Promote where the loop may.

@@ -210,6 +210,29 @@ def test_an_answer_that_cannot_be_read_is_asked_for_once_more(
     assert any("broken" in note for note in proposals.notes)
 
 
+def test_a_broken_endpoint_is_not_one_without_ideas(toy: Toy, endpoint: Serve) -> None:
+    """The round says what was wrong, in one note, and asks it for no further direction."""
+    server = endpoint([{"text": "I would rather talk.", "usage": USED}])
+    config = {"agent": "openai", "agents": {"openai": {"base_url": server.url, "model": "m-1"}}}
+    (result,) = toy.campaign(rounds=1, **config).execute().rounds
+    assert result.decision.code == "no-answer"
+    assert "no usable answer (openai: broken" in result.decision.reason
+    assert "no JSON object" in result.decision.reason
+    assert len(server.requests) == 2
+    assert len(result.notes) == 1
+    assert result.direction.id in result.notes[0]
+
+
+def test_a_call_that_took_too_long_leaves_the_other_directions(toy: Toy, endpoint: Serve) -> None:
+    """Where only the time for one task was over, the next direction is tried."""
+    server = endpoint([{"text": "...", "sleep_s": 0.5}])
+    quick = {"base_url": server.url, "model": "m-1", "timeout_s": 0.1, "attempts": 1}
+    (result,) = toy.campaign(rounds=1, agent="openai", agents={"openai": quick}).execute().rounds
+    assert result.decision.code == "no-answer"
+    assert "timeout" in result.decision.reason
+    assert len(server.requests) > 1
+
+
 def test_an_endpoint_that_knows_less_is_asked_for_less(
     toy: Toy, endpoint: Serve, toy_draft: Any
 ) -> None:

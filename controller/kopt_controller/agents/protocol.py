@@ -113,6 +113,11 @@ class Proposals(NamedTuple):
     """What a person should know: files that could not be used, and the like."""
     usage: tuple[Usage, ...] = ()
     """What the calls have cost that led to them."""
+    unusable: str = ""
+    """Why there is no candidate, where the agent did not answer as it should; empty where it just
+    has nothing left."""
+    is_broken: bool = False
+    """Whether it would be the same for another direction, so that it is asked for none."""
 
 
 class TaskFile(Model):

@@ -13,7 +13,7 @@ import pkgutil
 from kopt_harness.errors import NotFoundError
 
 from .conditions import awaits_validation, promotion_conditions, validation_conditions
-from .promotion import best_passed, decide
+from .promotion import best_passed, decide, without_answer
 from .protocol import Policy
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "policy_names",
     "promotion_conditions",
     "validation_conditions",
+    "without_answer",
 ]
 
 _HELPERS = frozenset({"conditions", "promotion", "protocol"})

@@ -12,7 +12,7 @@ from ..dispatch import learn_rule
 from ..result import Condition, Decision
 from .conditions import interval_text, promotion_conditions, validation_conditions
 
-__all__ = ["best_passed", "decide"]
+__all__ = ["best_passed", "decide", "without_answer"]
 
 _OF_TIME = frozenset({"speed", "regressions", "median", "p95", "worst-regime"})
 """Conditions that a rule over sizes may meet where the candidate alone does not."""
@@ -138,6 +138,16 @@ def _why(sweep: SweepResult) -> str:
         reason for result in sweep.evaluation.workloads for reason in result.reasons
     )
     return reasons[0].detail if reasons else str(sweep.evaluation.verdict)
+
+
+def without_answer(why: str) -> Decision:
+    """The decision on a round whose agent did not answer as it should.
+
+    Args:
+        why: What the agent did instead.
+    """
+    reason = f"the agent gave no usable answer ({why})"
+    return Decision(label="archive", code="no-answer", reason=reason)
 
 
 def _without_sweep(gates: Sequence[GateResult]) -> Decision:

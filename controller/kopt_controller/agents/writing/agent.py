@@ -15,6 +15,7 @@ from ..protocol import (
     AgentTask,
     Draft,
     Drafted,
+    Ending,
     Proposal,
     Proposals,
     RoundBrief,
@@ -25,6 +26,12 @@ from .secrets import Secrets
 from .task import task_of
 
 __all__ = ["WritingAgent", "call_allowance"]
+
+BROKEN: frozenset[Ending] = frozenset(
+    {"broken", "failed", "killed", "rate-limit", "refusal", "server-error"}
+)
+"""Endings of an agent that would do no better for another direction; where it came to the end of
+its turns or its time with one task, another task may suit it."""
 
 
 class WritingAgent:
@@ -68,10 +75,14 @@ class WritingAgent:
             elif len(candidates) < brief.limit:
                 taken.add(proposal.solution.sha256)
                 candidates.append(proposal)
+        unusable = ""
         if not candidates and drafted.ending != "done":
-            notes.append(f"{self.name} ended with {drafted.ending} and left no candidate")
+            last = [notes.pop().removeprefix(f"{self.name}: ")] if notes else []
+            unusable = ": ".join([self.name, ", ".join([drafted.ending, *last])])
+            notes.append(f"{brief.direction.id}: no usable answer of {unusable}")
         uses = shared(drafted.usage, [proposal.solution.sha256 for proposal in candidates])
-        return Proposals(tuple(candidates), tuple(dict.fromkeys(notes)), uses)
+        is_broken = bool(unusable) and drafted.ending in BROKEN
+        return Proposals(tuple(candidates), tuple(dict.fromkeys(notes)), uses, unusable, is_broken)
 
     def _pack(
         self, brief: RoundBrief, task: AgentTask, draft: Draft, notes: list[str]

@@ -48,6 +48,8 @@ class SeveralAgents:
             tuple(kept.values())[: brief.limit],
             tuple(dict.fromkeys(note for each in found for note in each.notes)),
             tuple(use for each in found for use in each.usage),
+            "" if kept else next((each.unusable for each in found if each.unusable), ""),
+            all(each.is_broken for each in found),
         )
 
 
