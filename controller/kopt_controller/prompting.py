@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kopt_harness.archive import Archive
 from kopt_harness.catalog import Catalog
-from kopt_harness.errors import InvalidInputError, NotFoundError
+from kopt_harness.errors import InvalidInputError, NotFoundError, UnavailableError
 from kopt_harness.ledger import DictLedger
 from kopt_harness.root import Root
 from kopt_harness.schema import Definition, Profile, Solution
@@ -74,10 +74,12 @@ def current_prompt(
     Raises:
         NotFoundError: If definition, incumbent, agent or direction does not exist.
         InvalidInputError: If the agent is told nothing, or there is no such mode.
+        UnavailableError: If the incumbent is to be profiled, and the target is not here.
     """
     catalog = Catalog(root)
     definition, target = catalog.resolve(wanted.definition), get_target(wanted.target)
     mode = _mode(wanted.mode)
+    named = None if wanted.direction is None else _known(wanted.direction)
     if get_agent(wanted.agent).writer is None:
         raise InvalidInputError(
             f"the agent {wanted.agent!r} is told nothing in words",
@@ -93,7 +95,7 @@ def current_prompt(
     setting = _Setting(catalog, definition, target, config, incumbent, memory)
     state = _NOTHING_KNOWN
     if mode == "full":
-        harness = make_harness(target, config)
+        harness = _made(make_harness, target, config)
         try:
             state = _state(setting, harness)
         finally:
@@ -103,7 +105,7 @@ def current_prompt(
         target=target.name,
         round=1,
         state=state,
-        direction=_direction(wanted.direction, state, setting),
+        direction=named or _direction(state, setting),
         incumbent=incumbent,
         memory=memory,
         limit=config.candidates_on(target.kind),
@@ -133,15 +135,26 @@ def _allowance(limits: Limits) -> Allowance:
     )
 
 
-def _direction(wanted: str | None, state: State, setting: _Setting) -> Direction:
+def _made(make_harness: MakeHarness, target: Target, config: RunConfig) -> Harness:
+    try:
+        return make_harness(target, config)
+    except UnavailableError as error:
+        raise UnavailableError(
+            error.message, hint=f"--mode goal-only needs no device; {error.hint}"
+        ) from error
+
+
+def _known(wanted: str) -> Direction:
+    """Looked for before anything is profiled."""
+    known = load_directions()
+    if wanted not in known:
+        raise NotFoundError(f"no direction {wanted!r}", hint=f"directions are {', '.join(known)}")
+    return known[wanted]
+
+
+def _direction(state: State, setting: _Setting) -> Direction:
     target, config = setting.target, setting.config
     known = load_directions()
-    if wanted is not None:
-        if wanted not in known:
-            raise NotFoundError(
-                f"no direction {wanted!r}", hint=f"directions are {', '.join(known)}"
-            )
-        return known[wanted]
     fitting = {n: each for n, each in known.items() if each.is_for(target.name, target.kind)}
     seed = config.search_seed or 0
     advice = supervise(setting.memory)

@@ -202,3 +202,18 @@ def test_the_command_prints_what_an_agent_would_be_told(
     assert document["task"]["incumbent"] == []
     assert main([*words, "--agent", "knobs"]) == 2
     assert main([*words, "--mode", "half"]) == 2
+    capsys.readouterr()
+    assert main([*words, "--target", "cpu", "--direction", "zz"]) == 2
+    captured = capsys.readouterr()
+    assert "no direction 'zz'" in json.loads(captured.out)["error"]
+    assert captured.err == ""
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="a GPU is here")
+def test_a_target_that_is_not_here_has_a_prompt_without_a_profile(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hint names the mode that needs no device."""
+    words = ["--json", "--root", str(checkout), "prompt", "--definition", "gdn_decode"]
+    assert main([*words, "--target", "h200"]) == 2
+    assert "--mode goal-only" in json.loads(capsys.readouterr().out)["hint"]

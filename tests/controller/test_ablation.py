@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from kopt_controller.ablation import (
     open_ablation,
     start_ablation,
 )
+from kopt_controller.ablation.report import arm_rows, effect_rows
 from kopt_controller.campaign import read_manifest
 from kopt_controller.cli import main
 from kopt_controller.config import RunConfig
@@ -223,6 +225,19 @@ def test_a_budget_ends_an_ablation_between_campaigns(toy: Toy) -> None:
     assert not document["complete"]
     assert document["campaigns"] < 12
     assert "incomplete" in markdown_of(document, "2026-01-01", "kopt ablate")
+    assert any("- (0 of 2 seeds)" in row for row in arm_rows(document))
+    assert any("- (incomplete)" in row for row in effect_rows(document))
+
+
+def test_an_incomplete_ablation_ends_with_the_code_of_a_limit(
+    toy: Toy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It shows what it has all the same, and nothing else on standard output."""
+    words = ["ablate", "toy", "--target", "cpu", "--start", "tuned", "--seeds", "2"]
+    code = main([*words, "--total-s", "0", "--json", "--root", str(toy.root.path)])
+    document = json.loads(capsys.readouterr().out)
+    assert not document["complete"]
+    assert code == 130
 
 
 def test_what_cannot_be_compared_is_refused(toy: Toy) -> None:

@@ -100,11 +100,23 @@ def arm_rows(document: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
     return tuple(
         (
             arm,
-            *(_cell(rows[scope]["level"], applies=rows[scope]["applies"]) for scope in SCOPES),
+            *(
+                _cell(
+                    rows[scope]["level"],
+                    applies=rows[scope]["applies"],
+                    why=_seeds(len(rows[scope]["results"]), document),
+                )
+                for scope in SCOPES
+            ),
             _evaluations([each for row in rows.values() for each in row["results"]]),
         )
         for arm, rows in by_arm.items()
     )
+
+
+def _seeds(ended: int, document: Mapping[str, Any]) -> str:
+    """Why there is no level: two seeds are the fewest that have one."""
+    return f"{ended} of {document['seeds']} seeds"
 
 
 def _evaluations(results: Sequence[Mapping[str, Any]]) -> str:
@@ -121,29 +133,34 @@ def effect_rows(document: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
     applies = {(row["arm"], row["scope"]): row["applies"] for row in document["arms"]}
     found = {(each["name"], each["of"]): each["estimate"] for each in document["effects"]}
     names = list(dict.fromkeys(name for name, _ in found if name != "scope"))
+    why = "no interval" if document["complete"] else "incomplete"
     inside = [
         (
             "the whole harness" if name == "harness" else name,
             *(
-                _cell(found[name, scope], applies=applies.get((name, scope), True))
+                _cell(found[name, scope], applies=applies.get((name, scope), True), why=why)
                 for scope in SCOPES
             ),
         )
         for name in names
     ]
     scopes = [
-        (f"one workload alone, {arm}", _cell(estimate, applies=estimate is not None), "")
+        (
+            f"one workload alone, {arm}",
+            _cell(estimate, applies=applies.get((arm, "single"), True), why=why),
+            "",
+        )
         for (name, arm), estimate in found.items()
         if name == "scope"
     ]
     return (*inside, *scopes)
 
 
-def _cell(estimate: Mapping[str, Any] | None, *, applies: bool) -> str:
+def _cell(estimate: Mapping[str, Any] | None, *, applies: bool, why: str) -> str:
     if not applies:
         return NOT_APPLICABLE
     if estimate is None:
-        return UNKNOWN
+        return f"{UNKNOWN} ({why})"
     low, high = estimate["ci"]
     return f"{estimate['ratio']:.3f} [{low:.3f}, {high:.3f}]"
 

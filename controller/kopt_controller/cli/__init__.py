@@ -21,7 +21,7 @@ from kopt_harness import __version__
 from kopt_harness.errors import InfraError, InvalidInputError, KoptError, UsageError
 from typer.core import TyperGroup
 
-from ._common import PANELS, AppState, discard_stdout, emit, report_error
+from ._common import PANELS, AppState, StoppedEarlyError, discard_stdout, emit, report_error
 
 __all__ = ["build_app", "main"]
 
@@ -67,9 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report_parser_error(error, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
         return _report_interrupt(as_json=as_json)
-    except BrokenPipeError:
-        discard_stdout()
-        return 0
+    except (BrokenPipeError, StoppedEarlyError) as error:
+        return _ended(error)
     except (KoptError, OSError) as error:
         problem = error if isinstance(error, KoptError) else _refusal(error)
         report_error(problem, as_json=as_json)
@@ -170,6 +169,14 @@ def _globals(
             raise UsageError("no command was given", hint="kopt --help lists the commands")
         sys.stdout.write(ctx.get_help() + "\n")
         raise typer.Exit
+
+
+def _ended(error: Exception) -> int:
+    """The exit code where all was shown that there is, or that somebody wanted to read."""
+    if isinstance(error, StoppedEarlyError):
+        return error.exit_code
+    discard_stdout()
+    return 0
 
 
 def _require_readable(state: AppState) -> None:

@@ -45,6 +45,7 @@ __all__ = [
     "ProgressHandle",
     "SeedOption",
     "SolutionArgument",
+    "StoppedEarlyError",
     "TargetOption",
     "TrialsOption",
     "WorkloadOption",
@@ -150,6 +151,12 @@ class AppState:
             f"no run configuration {str(given)!r}",
             hint=f"give a file, or one of configs/: {names or 'it is empty'}",
         )
+
+
+class StoppedEarlyError(Exception):
+    """A limit has ended the work; its result so far was shown, and only the exit code is left."""
+
+    exit_code = 130
 
 
 def state_of(ctx: typer.Context) -> AppState:

@@ -11,6 +11,7 @@ import typer
 
 from ._common import (
     LOOP,
+    StoppedEarlyError,
     TargetOption,
     emit,
     examples,
@@ -112,8 +113,9 @@ def ablate(
     The same agent has the same budget in every arm, for one workload and for the whole definition,
     with several seeds; --max-dollars and --max-device-s are for each campaign. Whatever a campaign
     has found is measured once more, against the common start and in one epoch. Nothing is retained.
-    It takes many campaigns, may be stopped at any time, and goes on with --resume. Mechanisms of
-    the prompt are n/a for an agent that reads none.
+    It takes many campaigns, may be stopped at any time, and goes on with --resume; what --total-s
+    has ended is shown as far as it is, with exit code 130. Mechanisms of the prompt are n/a for an
+    agent that reads none.
     """
     from kopt_harness.errors import UsageError
 
@@ -154,6 +156,8 @@ def ablate(
         note(state, f"ablation {found.run.id}")
         document = _run(found)
     _show(state, document, markdown)
+    if not document["complete"]:
+        raise StoppedEarlyError
 
 
 def _selectors(given: list[str] | None) -> tuple[str, ...]:

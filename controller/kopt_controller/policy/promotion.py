@@ -130,7 +130,9 @@ def _refused(
 
 def _takes(sweep: SweepResult, comparison: Comparison) -> str:
     name = sweep.evaluation.solution.name
-    return f"{name} takes {interval_text(comparison)} of the incumbent's time over all workloads"
+    count = len(sweep.evaluation.workloads)
+    over = "1 workload" if count == 1 else f"{count} workloads"
+    return f"{name} takes {interval_text(comparison)} of the incumbent's time over {over}"
 
 
 def _why(sweep: SweepResult) -> str:
