@@ -305,6 +305,17 @@ def test_the_command_writes_what_it_is_asked_for(
     assert (chapter["definition"], chapter["rounds"]) == ("toy_op_n", 1)
 
 
+@pytest.mark.parametrize("option", ["--html", "--markdown", "--csv", "--figures"])
+def test_a_misspelt_folder_is_not_made(
+    toy: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    """It is refused with what to do, and nothing is written."""
+    out = tmp_path / "nowhere" / "x"
+    assert main(["--root", str(toy.root.path), "report", option, str(out)]) == 2
+    assert "mkdir -p" in capsys.readouterr().err
+    assert not out.parent.exists()
+
+
 def test_an_empty_archive_is_an_error_with_a_hint(
     toy: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -112,7 +113,10 @@ def test_a_pipe_gets_a_line_for_each_change_and_no_control_codes(watched: Watche
     try:
         assert process.stderr is not None
         first = process.stderr.readline()
-        assert first.startswith("Round 2, gate of ")
+        stamp, name, line = first.split(" ", 2)
+        assert datetime.fromisoformat(stamp).utcoffset() == timedelta(0)
+        assert name == watched.run.id
+        assert line.startswith("Round 2, gate of ")
         watched.end()
         out, err = process.communicate(timeout=PATIENCE_S)
     finally:
@@ -120,7 +124,8 @@ def test_a_pipe_gets_a_line_for_each_change_and_no_control_codes(watched: Watche
     assert process.returncode == 0
     assert "\x1b" not in out + err
     assert out.startswith(f"Run {watched.run.id}: finished")
-    assert len(set(err.splitlines())) == len(err.splitlines()), "only when something changes"
+    said = [line.split(" ", 2)[-1] for line in err.splitlines()]
+    assert len(set(said)) == len(said), "only when something changes"
 
 
 def test_control_c_ends_the_look_alone(watched: Watched) -> None:

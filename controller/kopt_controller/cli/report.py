@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,12 +69,14 @@ def report(
 ) -> None:
     """Write reports of the archive, of committed evidence and of imported results.
 
-    Without a file to write, the headlines are printed.
+    Without a file to write, the headlines are printed. DIR is made where it is missing, the folders
+    above it and that of a FILE are not.
     """
     from ..reports import csv_files, page, write_figures
     from ..reports import markdown as markdown_text
 
     state = state_of(ctx)
+    _require_parents(html, markdown, csv, figures)
     edition = _edition(state, run, definition, target)
     written: list[Path] = []
     if html is not None:
@@ -162,11 +165,23 @@ def _title(chapters: tuple[Chapter, ...]) -> str:
     return "kopt: " + (", ".join(names[:3]) + (", ..." if len(names) > 3 else "") or "report")
 
 
+def _require_parents(*paths: Path | None) -> None:
+    """A misspelt folder is refused before anything is read, rather than made."""
+    from kopt_harness.errors import NotFoundError
+
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise NotFoundError(
+                f"no folder {str(path.parent)!r} for {str(path)!r}",
+                hint=f"make it first: mkdir -p {shlex.quote(str(path.parent))}",
+            )
+
+
 def _folder(path: Path) -> Path:
     from kopt_harness.errors import InvalidInputError
 
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(exist_ok=True)
     except OSError as error:
         raise InvalidInputError(
             f"{str(path)!r} cannot be a folder: {error.strerror}", hint="name another place"

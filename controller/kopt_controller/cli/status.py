@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,8 +52,8 @@ def status(ctx: typer.Context, run: RunArgument = None, watch: WatchOption = Fal
 
     Also which promotions followed it, and what is retained now. A promotion by kopt promote is
     a run too, and is shown by its own id. With --watch it stays and follows the run: on a terminal
-    as one screen that is kept up to date, else as one line on stderr for each change; Ctrl-C ends
-    the look, not the run.
+    as one screen that is kept up to date, else as one line on stderr for each change, with the
+    time and the id of the run; Ctrl-C ends the look, not the run.
     """
     from kopt_harness.archive import Archive
 
@@ -102,11 +103,16 @@ def _follow(state: AppState, view: RunView) -> None:
         while follower.state == "running":
             line = summary_line(follower.board)
             if line != shown and not shows_live(state):
-                note(state, line)
+                note(state, _logged(view.run.id, line))
             shown = line
             time.sleep(WATCH_S)
             if not shows_live(state):
                 follower.advance()
+
+
+def _logged(run: str, line: str) -> str:
+    """A line of a log, which may have those of several runs."""
+    return f"{datetime.now(UTC).isoformat(timespec='seconds')} {run} {line}"
 
 
 def _sweep(state: AppState, name: str | None, *, watch: bool) -> dict[str, Any] | None:
@@ -144,7 +150,7 @@ def _follow_sweep(state: AppState, index: Index, document: dict[str, Any]) -> di
             # The last line has the counts; what each worker does is for who looks.
             counts = lines()[-1] if lines() else ""
             if counts != shown and not shows_live(state):
-                note(state, counts)
+                note(state, _logged(name, counts))
             shown = counts
             time.sleep(WATCH_S)
             index.refresh()
