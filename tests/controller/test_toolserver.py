@@ -220,6 +220,11 @@ def test_bad_arguments_are_errors_with_a_hint(scratch_root: Root, drafts: Path) 
     texts = [text_of(result) for result in found]
     for text in texts[:3]:
         assert "hint: name one in" in text
+    assert "'workloads.0' must fit the pattern" in texts[3]
+    assert "check: 'trials' must be a whole number, not 'many'" in texts[4]
+    assert "check: 'solution' is missing\nhint: arguments are solution, workloads" in texts[5]
+    assert "no tool 'nothing'\nhint: tools are bench" in texts[8]
+    assert "pydantic" not in "".join(texts)
     assert "gdn_encode" in texts[6]
     assert "hint:" in texts[6]
     assert "hint:" in texts[7]

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 from kopt_harness.errors import KoptError
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, ValidationError
 
+from ..faults import all_faults
 from .places import Places
 from .running import Commands
 
@@ -186,6 +187,24 @@ class Tools:
             return await self._commands.spend(command, *options, "--", *paths)
 
 
+class _Server(MCPServer[Any]):
+    """Says what is wrong with a call in the words of kopt, not in those of the validation."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """The result of a tool; what cannot be called is an error with a hint."""
+        tools = {tool.name: tool for tool in await self.list_tools()}
+        if name not in tools:
+            raise ToolError(f"no tool {name!r}\nhint: tools are {', '.join(tools)}")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            known = ", ".join(tools[name].input_schema.get("properties", {})) or "none"
+            said = all_faults(error.__cause__)
+            raise ToolError(f"{name}: {said}\nhint: arguments are {known}") from error
+
+
 def build_server(tools: Tools, version: str) -> MCPServer[Any]:
     """The server, ready to run.
 
@@ -193,9 +212,7 @@ def build_server(tools: Tools, version: str) -> MCPServer[Any]:
         tools: Whose methods it serves.
         version: That it says of itself.
     """
-    server: MCPServer[Any] = MCPServer(
-        "kopt", instructions=_INSTRUCTIONS, version=version, log_level="WARNING"
-    )
+    server = _Server("kopt", instructions=_INSTRUCTIONS, version=version, log_level="WARNING")
     for name in TOOLS:
         method = getattr(tools, name)
         server.add_tool(method, name=name, description=inspect.getdoc(method))
