@@ -3,11 +3,13 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import kopt_tests_agents
 import pytest
 from kopt_controller.agents import Question
+from kopt_controller.cli import main
 from kopt_controller.costs import Allowance
 from kopt_harness.errors import UnavailableError
 from kopt_harness.ledger import DictLedger
@@ -297,3 +299,14 @@ def test_a_question_is_answered_in_words_or_by_a_shape(toy: Toy, endpoint: Serve
     assert writer.ask(question, ledger) == answer
     assert len(server.requests) == 1
     assert "What next?" in server.requests[0]["messages"][0]["content"]
+
+
+def test_doctor_says_all_that_is_missing(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Model, key and base_url, also where the package is installed and has a version."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert main(["--root", str(checkout), "doctor"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for missing in ("model in [agents.openai]", "OPENAI_API_KEY", "base_url"):
+        assert missing in said

@@ -143,8 +143,8 @@ def _status(settings: AgentSettings) -> dict[str, Any]:
     installed = importlib.util.find_spec("openai") is not None
     has_key = variable(name) is not None or (settings.base_url is not None and not settings.key_env)
     missing = [] if installed else [PACKAGE_HINT]
-    missing += [] if has_key else [f"set {name}"]
-    missing += [] if settings.model else ["name a model in [agents.openai]"]
+    missing += [] if settings.model else ["name a model: model in [agents.openai]"]
+    missing += [] if has_key else [_no_key(settings, name)]
     return {
         "ok": not missing,
         "program": None,
@@ -152,6 +152,14 @@ def _status(settings: AgentSettings) -> dict[str, Any]:
         "key": name if variable(name) else None,
         "hint": "; ".join(missing),
     }
+
+
+def _no_key(settings: AgentSettings, name: str) -> str:
+    """What to do without a key; an endpoint of one's own needs none unless the settings say so."""
+    wanted = f"set the key in {name}"
+    if settings.base_url is not None:
+        return wanted
+    return f"{wanted}, or name an endpoint of your own: base_url in [agents.openai]"
 
 
 AGENT = AgentFactory(

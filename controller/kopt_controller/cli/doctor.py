@@ -94,8 +94,7 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     print_table(console, ("target", "present", "builds", "runs", "device, or why not"), rows)
     console.print()
     tools = [
-        (tool["name"], tool["kind"], _mark(tool["ok"]), tool["version"] or tool["hint"] or "-")
-        for tool in document["tools"]
+        (tool["name"], tool["kind"], _mark(tool["ok"]), _about(tool)) for tool in document["tools"]
     ]
     print_table(console, ("tool", "kind", "ok", "version, or how to get it"), tools)
     console.print()
@@ -126,6 +125,12 @@ def _print_sandbox(console: Console, sandbox: dict[str, Any]) -> None:
     console.print(f"barriers    {', '.join(name for name in holds if holds[name])} hold")
     if broken:
         console.print(f"no barrier  {', '.join(broken)}")
+
+
+def _about(tool: dict[str, Any]) -> str:
+    """The version of what can be used; of the rest what is missing, where that is known."""
+    known = [tool["version"]] if tool["ok"] else [tool["hint"], tool["version"]]
+    return next((each for each in known if each), "-")
 
 
 def _landlock(abi: int | None) -> str:
