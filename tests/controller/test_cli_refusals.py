@@ -88,14 +88,11 @@ def test_what_is_refused_before_a_command_begins(
     assert message in ran.document["error"]
 
 
-@pytest.mark.parametrize(("group", "command"), [("skills", "install"), ("export", "trace-set")])
-def test_a_group_alone_shows_its_commands(
-    capsys: pytest.CaptureFixture[str], group: str, command: str
-) -> None:
+def test_a_group_alone_shows_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
     """With exit code 2, and no error that says nothing."""
-    assert main([group]) == 2
+    assert main(["skills"]) == 2
     said = capsys.readouterr()
-    assert command in said.out
+    assert "install" in said.out
     assert said.err == ""
 
 

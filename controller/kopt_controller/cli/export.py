@@ -19,7 +19,6 @@ from ._common import (
     emit,
     examples,
     load_solution,
-    only_group,
     pick_workloads,
     state_of,
 )
@@ -41,7 +40,6 @@ def register(app: typer.Typer) -> None:
         help="Write definitions, solutions and data sets as files of FlashInfer-Bench.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    group.callback(invoke_without_command=True)(only_group)
     group.command(epilog=examples("kopt export definition gdn_decode -o gdn_decode.json"))(
         definition
     )
