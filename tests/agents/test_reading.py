@@ -50,6 +50,14 @@ def test_what_is_cut_off_is_a_beginning(value: dict[str, Any], at: int) -> None:
     assert list(found.value) == list(value)[: len(found.value)]
 
 
+def test_a_cut_behind_a_sign_is_a_cut() -> None:
+    """A number whose digits are missing spoils nothing of what came before it."""
+    found = read_json('{"a": 1, "b": -')
+    assert found is not None
+    assert found.truncated
+    assert found.value["a"] == 1
+
+
 @pytest.mark.parametrize(
     ("text", "value", "forgiven"),
     [

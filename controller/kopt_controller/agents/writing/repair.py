@@ -212,7 +212,7 @@ class _Reader:
                 self._at += len(word)
                 return value
         rest = self._text[self._at :]
-        if any(word.startswith(rest) for word in _WORDS):
+        if rest == "-" or any(word.startswith(rest) for word in _WORDS):
             self.truncated = True
             self._at = len(self._text)
             return None
