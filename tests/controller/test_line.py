@@ -1,0 +1,50 @@
+"""A version that a line took is not called the incumbent: in the report and after the round."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kopt_controller.cli import main
+from kopt_controller.indexed import open_index
+from kopt_controller.views import Sources, SubjectKey, subject_chapter
+
+Toy = Any
+
+
+@pytest.fixture
+def line(toy: Toy) -> Toy:
+    """A root in which a line has a faster version, and a person has to promote it."""
+    toy.campaign(policy="single-lineage", promotion="ask", max_candidates=1).execute()
+    return toy
+
+
+@pytest.fixture
+def said(line: Toy, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What a command prints in that root, in one line."""
+
+    def run(*arguments: str) -> str:
+        assert main(["--root", str(line.root.path), *arguments]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    return run
+
+
+def test_the_report_claims_no_promotion_of_a_version(line: Toy) -> None:
+    """``retained.toml`` still names the old incumbent, and so does every figure."""
+    with open_index(line.root.local) as index:
+        sources = Sources(line.root, line.catalog, index)
+        chapter = subject_chapter(sources, SubjectKey("toy_op_n", "cpu"))
+    assert chapter.headline is not None
+    assert chapter.headline.became == "newest version of the line, waits for kopt promote"
+    (point,) = chapter.rounds
+    assert (point.applied, point.incumbent.name, point.best) == (False, "plain", 1.0)
+    assert not any(candidate.promoted for candidate in chapter.candidates)
+    assert [decision.applied for decision in chapter.decisions] == [False]
+
+
+def test_a_round_names_its_version_and_what_is_retained(said: Callable[..., str]) -> None:
+    """They are two things, and the last lines say which is which."""
+    text = said("resume", "toy")
+    assert "Newest version: tuned" in text
+    assert "Incumbent (retained): plain" in text
+    assert "Incumbent: " not in text
