@@ -17,6 +17,7 @@ from kopt_harness.journal import JournalRecord, read_journal
 from kopt_harness.schema import Model, Verdict
 from pydantic import ValidationError
 
+from .intervals import ratio_text
 from .kinds import PROMOTE_KEY
 from .result import Candidate, Label, PromoteOutcome, RoundResult
 
@@ -86,8 +87,7 @@ class Trial(Model):
             return f"ended as {self.verdict}"
         if self.ratio is None:
             return "was not timed"
-        interval = "" if self.ci is None else f" [{self.ci[0]:.3f}, {self.ci[1]:.3f}]"
-        return f"took {self.ratio:.3f}{interval} of its incumbent's time"
+        return f"took {ratio_text(self.ratio, self.ci)} of its incumbent's time"
 
 
 class RoundMemory(Model):

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .intervals import ratio_text
+
 __all__ = ["Block", "Table", "cost_line", "retained_after", "round_blocks", "search_lines"]
 
 SHORT = 12
@@ -228,10 +230,7 @@ def _named(ref: Mapping[str, Any]) -> str:
 def _ratio(comparison: Mapping[str, Any] | None) -> str | None:
     if comparison is None or comparison["ratio"] is None:
         return None
-    if comparison["ci"] is None:
-        return f"{comparison['ratio']:.3f}"
-    low, high = comparison["ci"]
-    return f"{comparison['ratio']:.3f} [{low:.3f}, {high:.3f}]"
+    return ratio_text(comparison["ratio"], comparison["ci"])
 
 
 def _percent(share: float | None) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from ..intervals import ratio_text
 from ..report import Block, Table
 from .board import Board
 
@@ -132,8 +133,7 @@ def _row(each: Mapping[str, Any]) -> tuple[object, ...]:
 def _ratio(each: Mapping[str, Any]) -> str | None:
     if each["ratio"] is None:
         return None
-    interval = "" if each["ci"] is None else " [{:.3f}, {:.3f}]".format(*each["ci"])
-    return f"{each['ratio']:.3f}{interval} {each['basis']}"
+    return f"{ratio_text(each['ratio'], each['ci'])} {each['basis']}"
 
 
 def _best(board: Board) -> str:
