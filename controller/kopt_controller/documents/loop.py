@@ -111,14 +111,20 @@ class CampaignRow(Model):
 class CampaignStatusDocument(CampaignRow):
     """Where a run stands."""
 
+    pending_steers: tuple[Steer, ...]
+    """What people have said and no round has taken yet."""
     retained: CandidateRef | None
     """The incumbent now."""
+    problems: tuple[str, ...]
+    """What is amiss in its files, such as a tail of the journal that is no record."""
 
 
 class PromotionStatusDocument(PromotionRow):
     """The same of a ``kopt promote``."""
 
     retained: CandidateRef | None
+    problems: tuple[str, ...]
+    """What is amiss in its files."""
 
 
 class SweepStatusDocument(Model):
