@@ -17,9 +17,9 @@ from kopt_harness.journal import JournalRecord, read_journal
 from kopt_harness.schema import Model, Verdict
 from pydantic import ValidationError
 
-from .intervals import ratio_text
 from .kinds import PROMOTE_KEY
 from .result import Candidate, Label, PromoteOutcome, RoundResult
+from .shown import ratio_text
 
 __all__ = [
     "Effect",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .intervals import ratio_text
+from .shown import counted, ratio_text
 
 __all__ = ["Block", "Table", "cost_line", "retained_after", "round_blocks", "search_lines"]
 
@@ -139,7 +139,9 @@ def _candidates(candidates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
 def _sweep(best: Mapping[str, Any] | None, sweep: Mapping[str, Any] | None) -> tuple[Block, ...]:
     if best is None or sweep is None:
         return ("Sweep: none, since no candidate passed the gate", "")
-    head = f"Sweep of {_named(best)}: {sweep['verdict']} on {sweep['workloads']} workloads"
+    head = (
+        f"Sweep of {_named(best)}: {sweep['verdict']} on {counted(sweep['workloads'], 'workload')}"
+    )
     comparison = sweep["comparison"]
     if comparison is None or comparison["ratio"] is None:
         return (head, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .intervals import ratio_text
+from .shown import ratio_text
 
 __all__ = [
     "PROMOTION_COLUMNS",

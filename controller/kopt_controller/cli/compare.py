@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..intervals import bracketed, ratio_text
+from ..shown import bracketed, ratio_text
 from ._common import (
     JUDGE,
     SeedOption,

@@ -42,7 +42,7 @@ def evidence(
     from kopt_harness.archive import Archive
 
     from ..evidence import collect, pool
-    from ..intervals import ratio_text
+    from ..shown import ratio_text
 
     state = state_of(ctx)
     name = None if definition is None else state.catalog.resolve(definition).name

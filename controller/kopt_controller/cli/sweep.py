@@ -12,8 +12,8 @@ import typer
 from kopt_harness.attempts import Attempts
 from kopt_harness.errors import NotFoundError, UsageError
 
-from ..intervals import ratio_text
 from ..kinds import SWEEP
+from ..shown import ratio_text
 from ._common import (
     JUDGE,
     AppState,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ..intervals import ratio_text
 from ..report import Block, Table
+from ..shown import ratio_text
 from .board import Board
 
 __all__ = ["live_blocks", "summary_line"]

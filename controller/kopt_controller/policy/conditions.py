@@ -22,8 +22,8 @@ from kopt_harness.schema import (
 )
 
 from ..config import PromotionRules
-from ..intervals import ratio_text
 from ..result import Condition
+from ..shown import ratio_text
 
 __all__ = ["awaits_validation", "interval_text", "promotion_conditions", "validation_conditions"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..intervals import ratio_text
+from ..shown import ratio_text
 
 __all__ = ["interval", "moment", "percent", "speedup", "us", "value"]
 

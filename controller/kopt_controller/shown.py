@@ -1,10 +1,10 @@
-"""Ratios with their intervals for people; documents keep the numbers."""
+"""Numbers for people: ratios with their intervals, and counts; documents keep the numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["VAGUE", "bracketed", "ratio_text"]
+__all__ = ["VAGUE", "bracketed", "counted", "ratio_text"]
 
 VAGUE = 20.0
 """An interval whose ends are farther apart than this factor is not spelt out but called wide."""
@@ -21,6 +21,16 @@ def bracketed(ci: Sequence[float], digits: int = 3) -> str:
     if low <= 0 or high / low > VAGUE:
         return "[wide]"
     return f"[{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    Args:
+        number: How many.
+        noun: For one of them.
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def ratio_text(ratio: float, ci: Sequence[float] | None, digits: int = 3) -> str:

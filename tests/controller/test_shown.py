@@ -1,12 +1,12 @@
-"""How ratios are shown: an interval that says nothing is called wide, and documents keep it."""
+"""How numbers are shown: an interval that says nothing is wide, and one of a thing is singular."""
 
 from typing import Any
 
 import pytest
 from kopt_controller.cli.compare import print_comparison
-from kopt_controller.intervals import bracketed, ratio_text
 from kopt_controller.report import round_blocks
 from kopt_controller.rows import round_row
+from kopt_controller.shown import bracketed, counted, ratio_text
 from kopt_harness.schema import Comparison
 from rich.console import Console
 
@@ -32,6 +32,18 @@ def test_an_interval_beyond_a_factor_of_twenty_is_wide(ci: tuple[float, float], 
 def test_a_ratio_without_an_interval_stands_alone() -> None:
     """No bracket is invented."""
     assert ratio_text(0.12345, None, 4) == "0.1235"
+
+
+def test_one_candidate_is_not_candidates(toy: Any) -> None:
+    """In what a round says while it goes on, too."""
+    assert [counted(n, "candidate") for n in (0, 1, 2)] == [
+        "0 candidates",
+        "1 candidate",
+        "2 candidates",
+    ]
+    told: list[str] = []
+    toy.campaign(max_candidates=1)._replace(notify=told.append).execute()
+    assert any(text.endswith(": 1 candidate") for text in told)
 
 
 def test_rounds_and_comparisons_print_no_absurd_ends(searched_toy: Any) -> None:
