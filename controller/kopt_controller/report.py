@@ -166,17 +166,19 @@ def _decision(decision: Mapping[str, Any]) -> tuple[Block, ...]:
     return (*table, f"Decision: {decision['label'].upper()} - {decision['reason']}")
 
 
-def retained_after(rounds: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+def retained_after(rounds: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any] | None, ...]:
     """Name and hash of what was retained after each round; a line goes on without a promotion.
 
     Args:
-        rounds: All of a run, from its first.
+        rounds: All of a run. Where its first is a later one, run again, it is not known from
+            what that started: None until a promotion.
     """
-    found: list[Mapping[str, Any]] = []
+    found: list[Mapping[str, Any] | None] = []
     for each in rounds:
         promotion = each["promotion"]
         is_promoted = promotion is not None and promotion["applied"]
-        before = found[-1] if found else each["incumbent_before"]
+        started = each["incumbent_before"] if each["round"] == 1 else None
+        before = found[-1] if found else started
         found.append(each["incumbent"] if is_promoted else before)
     return tuple(found)
 

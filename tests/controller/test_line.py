@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from kopt_controller.cli import main
 from kopt_controller.indexed import open_index
+from kopt_controller.report import retained_after
 from kopt_controller.views import Sources, SubjectKey, subject_chapter
 
 Toy = Any
@@ -48,3 +49,14 @@ def test_a_round_names_its_version_and_what_is_retained(said: Callable[..., str]
     assert "Newest version: tuned" in text
     assert "Incumbent (retained): plain" in text
     assert "Incumbent: " not in text
+
+
+def test_a_later_round_run_again_claims_nothing_of_what_is_retained() -> None:
+    """It may have started from a version; a promotion says what is retained from then on."""
+    start, version = {"name": "plain", "sha256": "a"}, {"name": "near", "sha256": "b"}
+    round_ = {"round": 1, "promotion": None, "incumbent_before": start, "incumbent": version}
+    assert retained_after([round_]) == (start,)
+    again = round_ | {"round": 2}
+    promoted = round_ | {"round": 3, "promotion": {"applied": True}}
+    assert retained_after([again, promoted]) == (None, version)
+    assert retained_after([]) == ()

@@ -106,6 +106,9 @@ class CampaignRow(Model):
     promotions: tuple[PromotionRow, ...]
     """Later ones that moved the incumbent."""
     rounds: tuple[RoundRow, ...]
+    cost: dict[str, Any] | None
+    """Of its closed rounds: tokens, dollars and seconds, by agent, model, role and candidate; null
+    where nothing was noted."""
 
 
 class CampaignStatusDocument(CampaignRow):
