@@ -7,7 +7,7 @@ import pytest
 from kopt_controller.cli import main
 from kopt_controller.indexed import open_index
 from kopt_controller.report import retained_after
-from kopt_controller.views import Sources, SubjectKey, subject_chapter
+from kopt_controller.views import Chapter, Sources, SubjectKey, subject_chapter
 
 Toy = Any
 
@@ -30,11 +30,14 @@ def said(line: Toy, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return run
 
 
+def _chapter(toy: Toy) -> Chapter:
+    with open_index(toy.root.local) as index:
+        return subject_chapter(Sources(toy.root, toy.catalog, index), SubjectKey("toy_op_n", "cpu"))
+
+
 def test_the_report_claims_no_promotion_of_a_version(line: Toy) -> None:
     """``retained.toml`` still names the old incumbent, and so does every figure."""
-    with open_index(line.root.local) as index:
-        sources = Sources(line.root, line.catalog, index)
-        chapter = subject_chapter(sources, SubjectKey("toy_op_n", "cpu"))
+    chapter = _chapter(line)
     assert chapter.headline is not None
     assert chapter.headline.became == "newest version of the line, waits for kopt promote"
     (point,) = chapter.rounds
@@ -60,3 +63,18 @@ def test_a_later_round_run_again_claims_nothing_of_what_is_retained() -> None:
     promoted = round_ | {"round": 3, "promotion": {"applied": True}}
     assert retained_after([again, promoted]) == (None, version)
     assert retained_after([]) == ()
+
+
+def test_a_version_held_against_the_retained_one_has_its_level(toy: Toy) -> None:
+    """Its ratio is of what is retained then, and is not multiplied with that of a version."""
+    campaign = toy.campaign(
+        policy="single-lineage", promotion="ask", max_candidates=1, rounds=2
+    ).execute()
+    first, second = campaign.rounds
+    assert first.committed
+    assert second.sweep is not None
+    assert second.sweep.comparison is not None
+    assert second.sweep.comparison.a.name == "plain"
+    points = _chapter(toy).candidates
+    assert points[-1].swept
+    assert points[-1].level == pytest.approx(second.sweep.comparison.ratio)

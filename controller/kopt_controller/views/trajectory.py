@@ -48,6 +48,8 @@ class Placed(NamedTuple):
     """Time of what it started from over that of the first incumbent of the segment."""
     after: float | None
     """The same of what was retained after it."""
+    reached: float | None
+    """The same of what it has swept, by that sweep: against what is retained, or a version."""
     segment: int
     retained: CandidateRef
     """After it."""
@@ -84,6 +86,7 @@ def place_rounds(views: Iterable[RunView]) -> tuple[Placed, ...]:
             before = levels[started.sha256]
             by = _promoted_by(view, result)
             retained = _promoted(result, by) or behind.get(started.sha256, started)
+            reached = _level(levels, before, result, None)
             moved = result.incumbent if result.committed else retained
             if moved.sha256 != started.sha256 and (result.committed or _promoted(result, by)):
                 levels[moved.sha256] = _level(levels, before, result, by)
@@ -93,7 +96,9 @@ def place_rounds(views: Iterable[RunView]) -> tuple[Placed, ...]:
             now = levels.get(retained.sha256)
             time = times.get(f"r{result.round}/result", "")
             order = len(placed) + 1
-            placed.append(Placed(order, view, result, time, before, now, segment, retained, by))
+            placed.append(
+                Placed(order, view, result, time, before, now, reached, segment, retained, by)
+            )
     return tuple(placed)
 
 
@@ -173,10 +178,12 @@ def candidate_points(placed: Iterable[Placed]) -> tuple[CandidatePoint, ...]:
 def _candidate_point(each: Placed, candidate: Candidate) -> CandidatePoint:
     result = each.result
     swept = result.best is not None and result.best.sha256 == candidate.sha256
-    ratio, ci = candidate.ratio, candidate.ci
+    ratio, ci, level = candidate.ratio, candidate.ci, None
     if swept and result.sweep is not None and result.sweep.comparison is not None:
         ratio, ci = result.sweep.comparison.ratio, result.sweep.comparison.ci
-    known = ratio is not None and each.before is not None
+        level = each.reached
+    elif ratio is not None and each.before is not None:
+        level = each.before * ratio
     gate_flags = [flag["code"] for flag in candidate.gate.get("flags", ())]
     swept_flags = [flag.code for flag in result.sweep.flags] if swept and result.sweep else []
     return CandidatePoint(
@@ -195,7 +202,7 @@ def _candidate_point(each: Placed, candidate: Candidate) -> CandidatePoint:
         outcome=outcome_of(candidate.verdict, ci),
         ratio=ratio,
         ci=ci,
-        level=(each.before or 0.0) * (ratio or 0.0) if known else None,
+        level=level,
         detail=_detail(candidate),
         flags=tuple(dict.fromkeys([*gate_flags, *swept_flags])),
     )
