@@ -36,7 +36,7 @@ from .agents import Agent, Writer, get_agent
 from .agents.writing import SeveralAgents
 from .choosing import check_ladder
 from .config import PromotionMode, RunConfig
-from .costs import Limits
+from .costs import Limits, check_limits
 from .directions import load_directions
 from .harness import Harness, check_profiler
 from .kinds import CAMPAIGN, FINISHED_KEY
@@ -275,6 +275,7 @@ def start_campaign(
     factory, _ = get_agent(config.agent), get_policy(config.ranking)
     search = get_search(config.policy)
     check_search(config)
+    check_limits(config.limits.model_dump())
     check_ladder(config.ladder)
     check_profiler(config.profiler)
     catalog.select(definition, (*config.gate_workloads, *config.sweep_workloads))
@@ -323,7 +324,9 @@ def open_campaign(
 
     Raises:
         NotFoundError: If there is no such run.
+        InvalidInputError: If a limit is 0.
     """
+    check_limits(limits or {})
     archive = Archive(root.local)
     run = archive.run(run_id) if run_id is not None else _latest_unfinished(archive)
     manifest = read_manifest(run)

@@ -29,6 +29,7 @@ __all__ = [
     "RoundUse",
     "Usage",
     "by",
+    "check_limits",
     "cost_document",
     "cost_report",
     "device_uses_in",
@@ -102,6 +103,24 @@ class Limits(Model):
     """Seconds of the device, those of the harness and those that agents asked for."""
     max_wall_s: float | None = Field(default=None, ge=0)
     """Of all processes of the campaign together."""
+
+
+def check_limits(limits: Mapping[str, float | None]) -> None:
+    """Refuses a limit under which nothing could be done, before there is a run.
+
+    Args:
+        limits: Fields of ``Limits``.
+
+    Raises:
+        InvalidInputError: If one is 0.
+    """
+    for name, value in limits.items():
+        if value is not None and value <= 0:
+            option = f"--{name.replace('_', '-')}"
+            raise InvalidInputError(
+                f"a limit of {value!r} for {option} lets nothing be done",
+                hint="give more than 0, or leave it out for no limit",
+            )
 
 
 class Allowance(Model):

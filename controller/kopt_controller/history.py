@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +13,11 @@ from kopt_harness.index import Index, IndexedRun
 from kopt_harness.journal import JournalRecord, is_being_written, read_journal
 
 from .campaign import Manifest, read_manifest
-from .indexed import open_index, promotion_document, round_digest, run_document
+from .indexed import ROUND, open_index, promotion_document, round_digest, run_document
 from .kinds import CAMPAIGN, FINISHED_KEY, PROMOTE
 from .memory import closed_rounds, promote_outcome
 from .result import CandidateRef, PromoteOutcome, RoundResult, promoted_candidate
+from .steering import STEER_FILE, Steer, read_steers
 
 __all__ = [
     "FoundRound",
@@ -25,8 +27,11 @@ __all__ = [
     "find_rounds",
     "find_run",
     "list_promotions",
+    "newest_run",
     "view_run",
 ]
+
+_STEER = re.compile(r"r\d+/steer")
 
 
 class PromotionView(NamedTuple):
@@ -78,6 +83,16 @@ class RunView(NamedTuple):
     """``running``, ``finished`` or ``interrupted``."""
     promotions: tuple[PromotionView, ...] = ()
     """Later ``kopt promote`` that moved the incumbent of its definition and target."""
+
+    @property
+    def pending_steers(self) -> tuple[Steer, ...]:
+        """What people have said and no round has taken yet.
+
+        Raises:
+            InvalidInputError: If the file of steers is damaged.
+        """
+        taken = (r.value["steers"] for r in self.records if _STEER.fullmatch(r.key))
+        return read_steers(self.run.folder / STEER_FILE)[max(map(len, taken), default=0) :]
 
     def document(self) -> dict[str, Any]:
         """The JSON of one run."""
@@ -160,8 +175,8 @@ def find_run(archive: Archive, run_id: str | None) -> RunView | PromotionView | 
 
     Args:
         archive: Of this machine.
-        run_id: Its id or an unambiguous part of it; None: the latest campaign, or where there
-            is none the latest promotion.
+        run_id: Its id or an unambiguous part of it; None: the newest campaign that is running,
+            else the newest, or where there is none the newest promotion.
 
     Raises:
         NotFoundError: If there is no such run.
@@ -169,7 +184,7 @@ def find_run(archive: Archive, run_id: str | None) -> RunView | PromotionView | 
     """
     with open_index(archive.folder) as index:
         if run_id is None:
-            latest = _latest(index, CAMPAIGN) or _latest(index, PROMOTE)
+            latest = newest_run(index) or newest_run(index, PROMOTE)
             if latest is None:
                 return None
             run_id = latest.id
@@ -180,9 +195,24 @@ def find_run(archive: Archive, run_id: str | None) -> RunView | PromotionView | 
         return view_run(run, list_promotions(index))
 
 
-def _latest(index: Index, kind: str) -> IndexedRun | None:
-    """The last run of a kind that can be read."""
-    return next((run for run in reversed(index.runs(kind)) if run.manifest), None)
+def newest_run(index: Index, kind: str = CAMPAIGN) -> IndexedRun | None:
+    """The run that is meant where none is named: the newest that is running, else the newest.
+
+    A run that ended at once, as one that was refused, hides no running one.
+
+    Args:
+        index: Of the archive.
+        kind: Of its manifest.
+    """
+    known = [run for run in reversed(index.runs(kind)) if run.manifest]
+    running = (run for run in known if run.state == "running")
+    return next(running, known[0] if known else None)
+
+
+def _newest_closed(index: Index) -> IndexedRun | None:
+    """The newest campaign that has closed a round."""
+    known = (run for run in reversed(index.runs(CAMPAIGN)) if run.manifest)
+    return next((run for run in known if index.digests(run.id, ROUND)), None)
 
 
 def list_promotions(index: Index) -> tuple[PromotionView, ...]:
@@ -224,7 +254,7 @@ def find_rounds(archive: Archive, run_id: str | None, number: str | None) -> tup
 
     Args:
         archive: Of this machine.
-        run_id: Id or a part of it; None: the latest campaign.
+        run_id: Id or a part of it; None: the newest campaign that has closed one.
         number: Of the round; None: all.
 
     Raises:
@@ -232,7 +262,7 @@ def find_rounds(archive: Archive, run_id: str | None, number: str | None) -> tup
     """
     if run_id is None:
         with open_index(archive.folder) as index:
-            latest = _latest(index, CAMPAIGN)
+            latest = _newest_closed(index)
         if latest is None:
             return ()
         run_id = latest.id

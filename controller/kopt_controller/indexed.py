@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .result import RoundResult
 
 __all__ = [
+    "ROUND",
     "ArchiveDigester",
     "history_document",
     "last_target",
@@ -30,7 +31,9 @@ __all__ = [
 ]
 
 _RESULT = re.compile(r"r\d+/result")
-_ROUND, _OUTCOME = "round", "outcome"
+ROUND = "round"
+"""Kind of the digests of closed rounds."""
+_OUTCOME = "outcome"
 
 
 class ArchiveDigester:
@@ -75,7 +78,7 @@ class ArchiveDigester:
         if _RESULT.fullmatch(key):
             from .memory import parse_round  # noqa: PLC0415  only where something is new
 
-            return _ROUND, round_digest(parse_round(value))
+            return ROUND, round_digest(parse_round(value))
         if key == PROMOTE_KEY:
             from .memory import parse_outcome  # noqa: PLC0415  only where something is new
 
@@ -196,7 +199,7 @@ def runs_document(
 def last_target(index: Index, sha256: str) -> str | None:
     """On which target a candidate was measured last; None where no round had it."""
     for run in reversed(index.runs(CAMPAIGN)):
-        if any(sha256 in each["measured"] for each in index.digests(run.id, _ROUND)):
+        if any(sha256 in each["measured"] for each in index.digests(run.id, ROUND)):
             return str(run.target)
     return None
 
@@ -223,7 +226,7 @@ def _campaign(
         and (each["definition"], each["target"]) == (run.definition, run.target)
         and _moment(each["run"]) > _moment(run.id)
     ]
-    return run_document(head, index.digests(run.id, _ROUND), later)
+    return run_document(head, index.digests(run.id, ROUND), later)
 
 
 def _promotion(index: Index, run: IndexedRun) -> dict[str, Any]:

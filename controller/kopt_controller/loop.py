@@ -41,6 +41,7 @@ from .result import (
     sweep_summary,
 )
 from .reviewing import REVIEW
+from .shown import counted
 from .state import State, derive_state
 from .steering import Steering
 from .supervisor import Advice, rung_of, spared, steered, supervise, urging
@@ -79,7 +80,7 @@ def run_rounds(
         if end is None and not _may_start(world, ledger, steering, is_first=number == first):
             end = "the budget"
         if end is not None:
-            world.notify(f"{end} ends the campaign after {number - first} rounds")
+            world.notify(f"{end} ends the campaign after {counted(number - first, 'round')}")
             return
         if world.meter is not None:
             world.meter.enter(number)
@@ -131,7 +132,7 @@ def run_round(world: World, turn: Turn, search: SearchPolicy) -> RoundResult:
     # 2. and 3. Direction and candidates: the best direction for which the agent has something.
     chosen = choose(world, turn, state, advice)
     proposals = chosen.proposals.candidates
-    world.notify(f"direction {chosen.direction.id}: {len(proposals)} candidates")
+    world.notify(f"direction {chosen.direction.id}: {counted(len(proposals), 'candidate')}")
 
     # 4. Gate: each candidate on the representatives, against the incumbent.
     prepare(world, turn, [proposal.solution for proposal in proposals])

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from .kinds import PROMOTE_KEY
 from .result import Candidate, Label, PromoteOutcome, RoundResult
+from .shown import ratio_text
 
 __all__ = [
     "Effect",
@@ -86,8 +87,7 @@ class Trial(Model):
             return f"ended as {self.verdict}"
         if self.ratio is None:
             return "was not timed"
-        interval = "" if self.ci is None else f" [{self.ci[0]:.3f}, {self.ci[1]:.3f}]"
-        return f"took {self.ratio:.3f}{interval} of its incumbent's time"
+        return f"took {ratio_text(self.ratio, self.ci)} of its incumbent's time"
 
 
 class RoundMemory(Model):

@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Block", "Table", "cost_line", "round_blocks", "search_lines"]
+from .shown import counted, ratio_text
+
+__all__ = ["Block", "Table", "cost_line", "retained_after", "round_blocks", "search_lines"]
 
 SHORT = 12
 """Digits of a hash that are shown."""
@@ -29,11 +31,14 @@ Block = str | Table
 """A line, or a table."""
 
 
-def round_blocks(document: Mapping[str, Any]) -> tuple[Block, ...]:
+def round_blocks(
+    document: Mapping[str, Any], retained: Mapping[str, Any] | None = None
+) -> tuple[Block, ...]:
     """One round, from state to decision.
 
     Args:
         document: One element of ``rounds`` in the JSON of ``kopt round``.
+        retained: Name and hash of what was retained after it; None where that is not known.
     """
     return (
         f"Round {document['round']}: {document['definition']} on {document['target']}, "
@@ -47,7 +52,7 @@ def round_blocks(document: Mapping[str, Any]) -> tuple[Block, ...]:
         *(f"Note: {text}" for text in document["notes"]),
         *_sweep(document["best"], document["sweep"]),
         *_decision(document["decision"]),
-        *_outcome(document),
+        *_outcome(document, retained),
     )
 
 
@@ -134,7 +139,9 @@ def _candidates(candidates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
 def _sweep(best: Mapping[str, Any] | None, sweep: Mapping[str, Any] | None) -> tuple[Block, ...]:
     if best is None or sweep is None:
         return ("Sweep: none, since no candidate passed the gate", "")
-    head = f"Sweep of {_named(best)}: {sweep['verdict']} on {sweep['workloads']} workloads"
+    head = (
+        f"Sweep of {_named(best)}: {sweep['verdict']} on {counted(sweep['workloads'], 'workload')}"
+    )
     comparison = sweep["comparison"]
     if comparison is None or comparison["ratio"] is None:
         return (head, "")
@@ -159,14 +166,43 @@ def _decision(decision: Mapping[str, Any]) -> tuple[Block, ...]:
     return (*table, f"Decision: {decision['label'].upper()} - {decision['reason']}")
 
 
-def _outcome(document: Mapping[str, Any]) -> tuple[Block, ...]:
+def retained_after(rounds: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any] | None, ...]:
+    """Name and hash of what was retained after each round; a line goes on without a promotion.
+
+    Args:
+        rounds: All of a run. Where its first is a later one, run again, it is not known from
+            what that started: None until a promotion.
+    """
+    found: list[Mapping[str, Any] | None] = []
+    for each in rounds:
+        promotion = each["promotion"]
+        is_promoted = promotion is not None and promotion["applied"]
+        started = each["incumbent_before"] if each["round"] == 1 else None
+        before = found[-1] if found else started
+        found.append(each["incumbent"] if is_promoted else before)
+    return tuple(found)
+
+
+def _outcome(document: Mapping[str, Any], retained: Mapping[str, Any] | None) -> tuple[Block, ...]:
     promotion = document["promotion"]
     signals = tuple(f"Supervisor: {s['kind']}: {s['detail']}" for s in document["signals"])
     moved = () if promotion is None else (promotion["detail"],)
     if document["decision"]["label"] == "promote-dispatch":
         moved = ("Put it before the incumbent for these sizes: kopt promote-dispatch RUN/ROUND",)
     lines = search_lines(document)
-    return (*moved, *lines, f"Incumbent: {_named(document['incumbent'])}", *signals, "")
+    return (*moved, *lines, *_standing(document, retained), *signals, "")
+
+
+def _standing(document: Mapping[str, Any], retained: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """From what the next round starts, and what is retained where that is something else."""
+    newest = document["incumbent"]
+    is_version = document["committed"] or (
+        retained is not None and retained["sha256"] != newest["sha256"]
+    )
+    if not is_version:
+        return (f"Incumbent: {_named(newest)}",)
+    kept = () if retained is None else (f"Incumbent (retained): {_named(retained)}",)
+    return (f"Newest version: {_named(newest)}", *kept)
 
 
 def search_lines(document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -198,10 +234,7 @@ def _named(ref: Mapping[str, Any]) -> str:
 def _ratio(comparison: Mapping[str, Any] | None) -> str | None:
     if comparison is None or comparison["ratio"] is None:
         return None
-    if comparison["ci"] is None:
-        return f"{comparison['ratio']:.3f}"
-    low, high = comparison["ci"]
-    return f"{comparison['ratio']:.3f} [{low:.3f}, {high:.3f}]"
+    return ratio_text(comparison["ratio"], comparison["ci"])
 
 
 def _percent(share: float | None) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .shown import ratio_text
+
 __all__ = [
     "PROMOTION_COLUMNS",
     "ROUND_COLUMNS",
@@ -81,5 +83,4 @@ def _ratio(document: Mapping[str, Any]) -> str | None:
     """With its interval, without which it says nothing."""
     if document["ratio"] is None:
         return None
-    interval = "" if document["ci"] is None else " [{:.3f}, {:.3f}]".format(*document["ci"])
-    return f"{document['ratio']:.3f}{interval}"
+    return ratio_text(document["ratio"], document["ci"])

@@ -103,10 +103,12 @@ def test_the_index_says_what_the_journals_say(toy: Toy, kopt: Kopt) -> None:
     for campaign, shown in zip(campaigns, history["runs"], strict=True):
         status = kopt("status", campaign.run.id)
         del status["retained"]
+        assert (status.pop("pending_steers"), status.pop("problems")) == ([], [])
         assert {"schema": 1, **shown} == status
     (promotion,) = history["promotions"]
     status = kopt("status", promotion["run"])
     del status["retained"]
+    assert status.pop("problems") == []
     assert {"schema": 1, **promotion} == status
     last = kopt("history", "--last", "1")
     assert (last["runs"], last["runs_in_all"]) == (history["runs"][2:], 3)

@@ -125,11 +125,12 @@ def with_costs(document: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def print_rounds(console: Console, document: Mapping[str, Any]) -> None:
     """All rounds of a run, for a person."""
-    from ..report import round_blocks
+    from ..report import retained_after, round_blocks
 
     console.print(f"Run {document['run']}")
-    for each in document["rounds"]:
-        print_blocks(console, round_blocks(each))
+    rounds = document["rounds"]
+    for each, retained in zip(rounds, retained_after(rounds), strict=True):
+        print_blocks(console, round_blocks(each, retained))
     if document.get("cost") is not None:
         from ..report import cost_line
 

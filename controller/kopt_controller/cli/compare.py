@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..shown import bracketed, ratio_text
 from ._common import (
     JUDGE,
     SeedOption,
@@ -80,8 +81,8 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     console.print(f"B {comparison.b.name} ({comparison.b.sha256[:12]})")
     text = f"{comparison.decision} on {comparison.target}"
     if comparison.ratio is not None and comparison.ci is not None:
-        lo, hi = comparison.ci
-        text += f": mean latency of B / A = {comparison.ratio:.4f} [{lo:.4f}, {hi:.4f}]"
+        shown = ratio_text(comparison.ratio, comparison.ci, 4)
+        text += f": mean latency of B / A = {shown}"
         text += f" at {comparison.confidence:.0%} over all looks, "
         text += f"margin {comparison.margin:.2%} ({comparison.margin_source})"
     console.print(text + (f"; {comparison.reason}" if comparison.reason else ""))
@@ -92,7 +93,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
             None if row.a_median_us is None else f"{row.a_median_us:.2f}",
             None if row.b_median_us is None else f"{row.b_median_us:.2f}",
             None if row.ratio is None else f"{row.ratio:.3f}",
-            None if row.ci is None else f"{row.ci[0]:.3f} - {row.ci[1]:.3f}",
+            None if row.ci is None else bracketed(row.ci),
             row.n,
         ]
         for row in comparison.workloads

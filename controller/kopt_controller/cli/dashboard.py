@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 RunOption = Annotated[
     str | None,
-    typer.Option("--run", metavar="RUN", help="Id or a part of it; default: the latest."),
+    typer.Option(
+        "--run",
+        metavar="RUN",
+        help="Id or a part of it; default: the newest that runs, else the newest.",
+    ),
 ]
 PortOption = Annotated[
     int,

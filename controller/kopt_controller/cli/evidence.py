@@ -42,6 +42,7 @@ def evidence(
     from kopt_harness.archive import Archive
 
     from ..evidence import collect, pool
+    from ..shown import ratio_text
 
     state = state_of(ctx)
     name = None if definition is None else state.catalog.resolve(definition).name
@@ -65,9 +66,7 @@ def evidence(
                 each.faster,
                 each.slower,
                 each.wrong,
-                None
-                if each.ratio is None or each.ci is None
-                else f"{each.ratio:.3f} [{each.ci[0]:.3f}, {each.ci[1]:.3f}]",
+                None if each.ratio is None or each.ci is None else ratio_text(each.ratio, each.ci),
             )
             for each in pooled
         ]

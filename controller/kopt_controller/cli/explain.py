@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 RunArgument = Annotated[
-    str | None, typer.Argument(metavar="RUN", help="Id or a part of it; default: the latest.")
+    str | None,
+    typer.Argument(
+        metavar="RUN", help="Id or a part of it; default: the newest that has closed a round."
+    ),
 ]
 RoundArgument = Annotated[
     str | None, typer.Argument(metavar="ROUND", help="Number of a closed round; default: all.")

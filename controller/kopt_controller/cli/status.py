@@ -23,6 +23,7 @@ from ._common import (
 from ._common import live_blocks as show_blocks
 
 if TYPE_CHECKING:
+    from kopt_harness.archive import Archive
     from kopt_harness.catalog import Catalog
     from kopt_harness.index import Index
     from rich.console import Console
@@ -34,7 +35,10 @@ WATCH_S = 2.0
 """Time between two looks."""
 
 RunArgument = Annotated[
-    str | None, typer.Argument(metavar="RUN", help="Id or a part of it; default: the latest.")
+    str | None,
+    typer.Argument(
+        metavar="RUN", help="Id or a part of it; default: the newest that runs, else the newest."
+    ),
 ]
 WatchOption = Annotated[bool, typer.Option("--watch", help="Look again until the run ends.")]
 
@@ -70,11 +74,16 @@ def status(ctx: typer.Context, run: RunArgument = None, watch: WatchOption = Fal
         _follow(state, view)
         view = find_run(archive, view.run.id)
     document: dict[str, Any] = {"run": None} if view is None else view.document()
-    if view is not None and document["kind"] == "campaign":
+    if isinstance(view, RunView):
         document["cost"] = read_costs(view.run.folder).document()
+        steers = view.pending_steers
+        document["pending_steers"] = [each.model_dump(mode="json") for each in steers]
     if view is not None:
         definition, target = document["definition"], document["target"]
         document["retained"] = _retained(state.catalog, definition, target)
+        document["problems"] = _problems(archive, view.run.id)
+        for problem in document["problems"]:
+            note(state, f"note: {problem}")
 
     def human(console: Console) -> None:
         if view is None:
@@ -85,6 +94,14 @@ def status(ctx: typer.Context, run: RunArgument = None, watch: WatchOption = Fal
             _print(console, document)
 
     emit(state, document, human)
+
+
+def _problems(archive: Archive, run: str) -> list[str]:
+    """What the index has found amiss in the files of a run."""
+    from ..indexed import open_index
+
+    with open_index(archive.folder) as index:
+        return [each for each in index.problems() if each.startswith(f"{run}: ")]
 
 
 def _follow(state: AppState, view: RunView) -> None:
@@ -209,6 +226,11 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     for each in document["promotions"]:
         console.print(_promotion_line(each))
     _print_retained(console, document)
+    if document["state"] != "finished":
+        for each in document["pending_steers"]:
+            who = f" ({each['by']})" if each["by"] else ""
+            said = f"{each['kind']} {each['value']}".rstrip() + who
+            console.print(f"Waits for the next round: {said}", soft_wrap=True)
     if document["promotable"] is not None:
         console.print(f"Waits for a person: kopt promote {document['promotable']}")
     if document["state"] == "interrupted":

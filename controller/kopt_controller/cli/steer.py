@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 RunArgument = Annotated[
-    str | None, typer.Argument(metavar="RUN", help="Id or a part of it; default: the latest.")
+    str | None,
+    typer.Argument(
+        metavar="RUN", help="Id or a part of it; default: the newest that runs, else the newest."
+    ),
 ]
 BlockOption = Annotated[
     list[str] | None, typer.Option("--block", metavar="DIRECTION", help="Choose it no more.")

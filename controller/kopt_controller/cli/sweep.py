@@ -13,6 +13,7 @@ from kopt_harness.attempts import Attempts
 from kopt_harness.errors import NotFoundError, UsageError
 
 from ..kinds import SWEEP
+from ..shown import ratio_text
 from ._common import (
     JUDGE,
     AppState,
@@ -338,6 +339,5 @@ def _baseline_line(name: str, found: dict[str, Any]) -> str:
     """The ratio as people say it: how many times as long the baseline takes."""
     if found["ratio"] is None:
         return f"baseline {name}: not timed: {found['reason']}"
-    lo, hi = found["ci"]
-    text = f"baseline {name}: {found['ratio']:.3f} [{lo:.3f}, {hi:.3f}] times the mean latency"
+    text = f"baseline {name}: {ratio_text(found['ratio'], found['ci'])} times the mean latency"
     return text + (f"; {found['reason']}" if found["reason"] else "")

@@ -13,8 +13,8 @@ from kopt_harness.errors import KoptError, NotFoundError
 
 from ..agents import agent_names
 from ..directions import load_directions
+from ..history import newest_run
 from ..indexed import open_index
-from ..kinds import CAMPAIGN
 from ..live import Follower
 from ..saying import known_languages, say
 from ..views import campaign_rows
@@ -68,7 +68,8 @@ class Hub:
         Args:
             archive: Of this machine.
             catalog: Says how many workloads a sweep has.
-            run: Id or a part of it; None: the latest campaign, whichever that is.
+            run: Id or a part of it; None: the newest campaign that is running, else
+                the newest, whichever that is.
         """
         self._archive = archive
         self._catalog = catalog
@@ -131,5 +132,5 @@ class Hub:
 
     def _latest(self) -> str | None:
         with open_index(self._archive.folder) as index:
-            found = [run for run in index.runs(CAMPAIGN) if run.manifest]
-        return found[-1].id if found else None
+            found = newest_run(index)
+        return None if found is None else found.id

@@ -106,19 +106,28 @@ class CampaignRow(Model):
     promotions: tuple[PromotionRow, ...]
     """Later ones that moved the incumbent."""
     rounds: tuple[RoundRow, ...]
+    cost: dict[str, Any] | None
+    """Of its closed rounds: tokens, dollars and seconds, by agent, model, role and candidate; null
+    where nothing was noted."""
 
 
 class CampaignStatusDocument(CampaignRow):
     """Where a run stands."""
 
+    pending_steers: tuple[Steer, ...]
+    """What people have said and no round has taken yet."""
     retained: CandidateRef | None
     """The incumbent now."""
+    problems: tuple[str, ...]
+    """What is amiss in its files, such as a tail of the journal that is no record."""
 
 
 class PromotionStatusDocument(PromotionRow):
     """The same of a ``kopt promote``."""
 
     retained: CandidateRef | None
+    problems: tuple[str, ...]
+    """What is amiss in its files."""
 
 
 class SweepStatusDocument(Model):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..report import Block, Table
+from ..shown import ratio_text
 from .board import Board
 
 __all__ = ["live_blocks", "summary_line"]
@@ -132,8 +133,7 @@ def _row(each: Mapping[str, Any]) -> tuple[object, ...]:
 def _ratio(each: Mapping[str, Any]) -> str | None:
     if each["ratio"] is None:
         return None
-    interval = "" if each["ci"] is None else " [{:.3f}, {:.3f}]".format(*each["ci"])
-    return f"{each['ratio']:.3f}{interval} {each['basis']}"
+    return f"{ratio_text(each['ratio'], each['ci'])} {each['basis']}"
 
 
 def _best(board: Board) -> str:

@@ -23,6 +23,7 @@ from kopt_harness.schema import (
 
 from ..config import PromotionRules
 from ..result import Condition
+from ..shown import ratio_text
 
 __all__ = ["awaits_validation", "interval_text", "promotion_conditions", "validation_conditions"]
 
@@ -113,8 +114,7 @@ def interval_text(comparison: Comparison) -> str:
     """Ratio and interval for a person."""
     if comparison.ratio is None or comparison.ci is None:
         return "an unknown part"
-    low, high = comparison.ci
-    return f"{comparison.ratio:.3f} [{low:.3f}, {high:.3f}]"
+    return ratio_text(comparison.ratio, comparison.ci)
 
 
 def _coverage(sweep: SweepResult, workloads: Sequence[Workload]) -> Condition:

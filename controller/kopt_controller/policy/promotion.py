@@ -10,6 +10,7 @@ from kopt_harness.schema import Comparison, GateResult, SweepResult, Validation,
 from ..config import PromotionRules
 from ..dispatch import learn_rule
 from ..result import Condition, Decision
+from ..shown import counted
 from .conditions import interval_text, promotion_conditions, validation_conditions
 
 __all__ = ["best_passed", "decide", "without_answer"]
@@ -168,8 +169,8 @@ def _without_sweep(gates: Sequence[GateResult]) -> Decision:
     )
     blameless = [g for g in gates if g.evaluation.verdict in (Verdict.INFRA, Verdict.INVALID)]
     if blameless:
-        reason = f"{len(blameless)} of {len(gates)} candidates could not be judged: "
+        reason = f"{len(blameless)} of {counted(len(gates), 'candidate')} could not be judged: "
         reason += blameless[0].reason.detail
         return Decision(label="archive", code="not-judged", reason=reason, evidence=evidence)
-    reason = f"none of {len(gates)} candidates passed the gate: {gates[0].reason.detail}"
+    reason = f"none of {counted(len(gates), 'candidate')} passed the gate: {gates[0].reason.detail}"
     return Decision(label="reject", code="gate", reason=reason, evidence=evidence)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 
+from ..shown import counted
 from ..views import CandidatePoint, Chapter, SteerPoint, WorkloadRow
 from .chart import Axis, Chart, Mark, Marker, Point, Role, Series
 from .wording import interval, us
@@ -120,14 +121,17 @@ def _trajectory(chapter: Chapter) -> Chart | None:
         *_best_lines(chapter),
         Series("promoted", "candidate", tuple(_promotions(chapter)), "square"),
     ]
-    count = len(chapter.candidates)
-    promoted = sum(point.applied for point in chapter.rounds)
+    counts = (
+        counted(len(chapter.rounds), "round"),
+        counted(len(chapter.candidates), "candidate"),
+        counted(sum(point.applied for point in chapter.rounds), "promotion"),
+    )
     said = _said(chapter.steers) if last <= MANY_ROUNDS else ()
     return Chart(
         id="trajectory",
         title="Trajectory",
         caption=(
-            f"{len(chapter.rounds)} rounds, {count} candidates, {promoted} promotions. The line is "
+            f"{', '.join(counts)}. The line is "
             "the time of the incumbent over that of the first one; a point is a candidate, judged "
             "by its interval. Wrong candidates have no time and stand at the top edge. Lower is "
             "faster."

@@ -68,12 +68,12 @@ def _headline(headline: Headline | None) -> Iterator[str]:
     ratio = interval(headline.ratio, headline.ci)
     level = "" if headline.ci is None else f" ({percent(headline.confidence)} interval)"
     times = "" if not headline.ratio else f"**{value(1 / headline.ratio)}\u00d7 as fast.** "
-    moved = ", became the incumbent" if headline.applied else ""
+    became = f", {headline.became}" if headline.became else ""
     yield (
         f"{times}{_text(headline.candidate.name)} takes {ratio}{level} of the time of "
         f"{_text(headline.incumbent.name)} over {headline.workloads} workloads: mean "
         f"{value(headline.candidate_mean_us, 4)} us against "
-        f"{value(headline.incumbent_mean_us, 4)} us. Decision: {headline.decision}{moved}. "
+        f"{value(headline.incumbent_mean_us, 4)} us. Decision: {headline.decision}{became}. "
         f"Measured {moment(headline.date)}, epoch `{headline.epoch}`, {_text(headline.source)}."
     )
     yield ""

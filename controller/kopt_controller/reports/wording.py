@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["interval", "moment", "percent", "speedup", "us", "value"]
+from ..shown import ratio_text
 
-VAGUE = 20.0
-"""An interval whose ends are farther apart than this factor is not spelt out but called wide."""
+__all__ = ["interval", "moment", "percent", "speedup", "us", "value"]
 
 
 def value(number: float | None, digits: int = 3) -> str:
@@ -33,13 +32,7 @@ def interval(ratio: float | None, ci: tuple[float, float] | None) -> str:
     """A ratio with its interval; what is too wide to say anything is called so."""
     if ratio is None:
         return "-"
-    digits = 3 if ratio >= 0.1 else 4
-    shown = f"{ratio:.{digits}f}"
-    if ci is None:
-        return shown
-    if ci[0] <= 0 or ci[1] / ci[0] > VAGUE:
-        return f"{shown} [wide]"
-    return f"{shown} [{ci[0]:.{digits}f}, {ci[1]:.{digits}f}]"
+    return ratio_text(ratio, ci, 3 if ratio >= 0.1 else 4)
 
 
 def speedup(ratio: float | None) -> str:

@@ -160,7 +160,7 @@ def _spent(views: Sequence[RunView]) -> tuple[tuple[Cost, ...], list[str]]:
 
 
 def _choose(placed: Sequence[Placed], retained: Path | None) -> tuple[_Chosen | None, list[str]]:
-    """The newest pair that moved the incumbent, else that may, else that was swept."""
+    """The newest pair that was promoted, else that may be, else that was swept."""
     swept = [p for p in placed if p.result.sweep is not None and p.result.sweep.comparison]
     moving = [each for each in swept if each.applied]
     waiting = [each for each in swept if each.result.decision.label == "promote"]
@@ -217,6 +217,7 @@ def _headline(pair: Pair) -> Headline:
         decision=pair.label,
         reason=pair.reason,
         applied=pair.applied,
+        committed=pair.committed,
         date=pair.date,
         epoch=pair.epoch,
         source=pair.source,

@@ -132,12 +132,25 @@ class Headline(View):
     reason: str
     applied: bool
     """Whether the candidate became the incumbent."""
+    committed: bool = False
+    """Whether a line took it as its newest version, without a promotion at that time."""
     date: str
     epoch: str
     source: str
     """``RUN/ROUND``, or the folder of the evidence."""
     provisional: bool = False
     limits: str = ""
+
+    @property
+    def became(self) -> str:
+        """What the candidate became, in words; empty where it became nothing."""
+        if self.applied:
+            return "became the incumbent"
+        if not self.committed:
+            return ""
+        waits = "waits for kopt promote" if self.decision == "promote" else "not promoted"
+        return f"newest version of the line, {waits}"
+
     """What limits it now, one sentence."""
 
 

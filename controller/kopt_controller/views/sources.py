@@ -79,6 +79,7 @@ class Pair(NamedTuple):
     label: str
     reason: str
     applied: bool
+    committed: bool = False
     provisional: bool = False
     limits: str = ""
 
@@ -113,7 +114,8 @@ def round_pair(view: RunView, result: RoundResult) -> Pair | None:
         source=f"{view.run.id}/{result.round}",
         label=result.decision.label,
         reason=result.decision.reason,
-        applied=result.incumbent.sha256 != result.incumbent_before.sha256,
+        applied=result.promotion is not None and result.promotion.applied,
+        committed=result.committed,
     )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, get_args
 from kopt_harness.schema import Verdict
 
 from ..history import PromotionView, RunView
-from ..result import Candidate, PromoteOutcome, RoundResult
+from ..result import Candidate, CandidateRef, PromoteOutcome, RoundResult
 from ..steering import Steer
 from .model import (
     CandidatePoint,
@@ -45,24 +45,29 @@ class Placed(NamedTuple):
     time: str
     """When it was closed."""
     before: float | None
-    """Time of its incumbent over that of the first one of the segment."""
+    """Time of what it started from over that of the first incumbent of the segment."""
     after: float | None
+    """The same of what was retained after it."""
+    reached: float | None
+    """The same of what it has swept, by that sweep: against what is retained, or a version."""
     segment: int
+    retained: CandidateRef
+    """After it."""
     promoted_by: PromotionView | None
     """The ``kopt promote`` that followed it with its candidate."""
 
     @property
     def applied(self) -> bool:
-        """Whether its candidate became the incumbent."""
-        moved = self.result.incumbent.sha256 != self.result.incumbent_before.sha256
-        return moved or self.promoted_by is not None
+        """Whether its candidate was promoted: a version of a line is not."""
+        return _is_promoted(self.result) or self.promoted_by is not None
 
 
 def place_rounds(views: Iterable[RunView]) -> tuple[Placed, ...]:
     """All rounds of runs in their order, with the level that their incumbents had.
 
     A level is the product of the ratios by which incumbents replaced each other. Where a round
-    starts from an incumbent of which no earlier round knows, a new segment begins at 1.
+    starts from an incumbent of which no earlier round knows, a new segment begins at 1. A version
+    that a line took without a promotion has a level for the rounds that start from it alone.
 
     Args:
         views: Oldest first.
@@ -72,21 +77,27 @@ def place_rounds(views: Iterable[RunView]) -> tuple[Placed, ...]:
     segment = 0
     for view in views:
         times = {record.key: record.time for record in view.records}
+        behind: dict[str, CandidateRef] = {}
         for result in view.rounds:
-            incumbent = result.incumbent_before.sha256
-            if incumbent not in levels:
+            started = result.incumbent_before
+            if started.sha256 not in levels:
                 segment += 1
-                levels = {incumbent: 1.0}
-            before = levels[incumbent]
+                levels = {started.sha256: 1.0}
+            before = levels[started.sha256]
             by = _promoted_by(view, result)
-            promoted = _promoted(result, by)
-            if promoted is not None:
-                ratio = _sweep_ratio(result, by)
-                levels[promoted] = None if before is None or ratio is None else before * ratio
-            now = incumbent if promoted is None else promoted
+            retained = _promoted(result, by) or behind.get(started.sha256, started)
+            reached = _level(levels, before, result, None)
+            moved = result.incumbent if result.committed else retained
+            if moved.sha256 != started.sha256 and (result.committed or _promoted(result, by)):
+                levels[moved.sha256] = _level(levels, before, result, by)
+            behind.pop(retained.sha256, None)
+            if moved.sha256 != retained.sha256:
+                behind[moved.sha256] = retained
+            now = levels.get(retained.sha256)
             time = times.get(f"r{result.round}/result", "")
+            order = len(placed) + 1
             placed.append(
-                Placed(len(placed) + 1, view, result, time, before, levels[now], segment, by)
+                Placed(order, view, result, time, before, now, reached, segment, retained, by)
             )
     return tuple(placed)
 
@@ -102,18 +113,30 @@ def _promoted_by(view: RunView, result: RoundResult) -> PromotionView | None:
     return next(found, None)
 
 
-def _promoted(result: RoundResult, by: PromotionView | None) -> str | None:
-    """SHA-256 of what the round has made the incumbent."""
-    if result.incumbent.sha256 != result.incumbent_before.sha256:
-        return result.incumbent.sha256
-    return None if by is None else by.candidate.sha256
+def _is_promoted(result: RoundResult) -> bool:
+    return result.promotion is not None and result.promotion.applied
 
 
-def _sweep_ratio(result: RoundResult, by: PromotionView | None) -> float | None:
-    if by is not None and by.outcome is not None and by.outcome.ratio is not None:
-        return by.outcome.ratio
+def _promoted(result: RoundResult, by: PromotionView | None) -> CandidateRef | None:
+    """What the round has made the incumbent, itself or by the ``kopt promote`` after it."""
+    if _is_promoted(result):
+        return result.incumbent
+    return None if by is None else by.candidate
+
+
+def _level(
+    levels: Mapping[str, float | None],
+    before: float | None,
+    result: RoundResult,
+    by: PromotionView | None,
+) -> float | None:
+    """Of the candidate of a round: its ratio, times the level of what it was held against."""
     comparison = None if result.sweep is None else result.sweep.comparison
-    return None if comparison is None else comparison.ratio
+    ratio, against = (None, None) if comparison is None else (comparison.ratio, comparison.a.sha256)
+    if by is not None and by.outcome is not None and by.outcome.ratio is not None:
+        ratio, against = by.outcome.ratio, by.outcome.incumbent.sha256
+    level = before if against is None else levels.get(against, before)
+    return None if level is None or ratio is None else level * ratio
 
 
 def round_points(placed: Sequence[Placed]) -> tuple[RoundPoint, ...]:
@@ -124,7 +147,6 @@ def round_points(placed: Sequence[Placed]) -> tuple[RoundPoint, ...]:
 def _round_point(each: Placed) -> RoundPoint:
     result = each.result
     comparison = None if result.sweep is None else result.sweep.comparison
-    incumbent = result.incumbent if each.promoted_by is None else each.promoted_by.candidate
     return RoundPoint(
         order=each.order,
         run=each.view.run.id,
@@ -140,7 +162,7 @@ def _round_point(each: Placed) -> RoundPoint:
         applied=each.applied,
         ratio=None if comparison is None else comparison.ratio,
         ci=None if comparison is None else comparison.ci,
-        incumbent=Standing(name=incumbent.name, sha256=incumbent.sha256),
+        incumbent=Standing(name=each.retained.name, sha256=each.retained.sha256),
         best=each.after,
         segment=each.segment,
     )
@@ -156,10 +178,12 @@ def candidate_points(placed: Iterable[Placed]) -> tuple[CandidatePoint, ...]:
 def _candidate_point(each: Placed, candidate: Candidate) -> CandidatePoint:
     result = each.result
     swept = result.best is not None and result.best.sha256 == candidate.sha256
-    ratio, ci = candidate.ratio, candidate.ci
+    ratio, ci, level = candidate.ratio, candidate.ci, None
     if swept and result.sweep is not None and result.sweep.comparison is not None:
         ratio, ci = result.sweep.comparison.ratio, result.sweep.comparison.ci
-    known = ratio is not None and each.before is not None
+        level = each.reached
+    elif ratio is not None and each.before is not None:
+        level = each.before * ratio
     gate_flags = [flag["code"] for flag in candidate.gate.get("flags", ())]
     swept_flags = [flag.code for flag in result.sweep.flags] if swept and result.sweep else []
     return CandidatePoint(
@@ -178,7 +202,7 @@ def _candidate_point(each: Placed, candidate: Candidate) -> CandidatePoint:
         outcome=outcome_of(candidate.verdict, ci),
         ratio=ratio,
         ci=ci,
-        level=(each.before or 0.0) * (ratio or 0.0) if known else None,
+        level=level,
         detail=_detail(candidate),
         flags=tuple(dict.fromkeys([*gate_flags, *swept_flags])),
     )
