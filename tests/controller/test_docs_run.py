@@ -30,6 +30,7 @@ from kopt_harness.root import Root
 from .test_docs import CHECKOUT, DOCUMENTS, GROUP
 
 NOT_RUN = {
+    "ablate": "measures for an hour",
     "audit": "reads results of other programs, which are not here",
     "bench": "measures",
     "build": "compiles for a minute",
@@ -41,8 +42,10 @@ NOT_RUN = {
     "export": "names results of a run on a GPU",
     "gate": "compiles and measures",
     "import": "reads results of other programs, which are not here",
+    "mcp": "listens until its client goes",
     "official": "needs the contest's evaluator",
     "profile": "compiles and measures",
+    "prompt": "profiles the incumbent first",
     "promote": "measures for minutes",
     "promote-dispatch": "needs a measured table of settings",
     "replay": "measures for minutes",
@@ -51,6 +54,7 @@ NOT_RUN = {
     "resume": "measures for minutes",
     "round": "measures for minutes",
     "score": "reads results of a sweep, which are not here",
+    "skills": "writes into the home of whoever runs it",
     "sweep": "measures for minutes",
     "unpack": "reads a file that is not here",
 }
@@ -70,6 +74,7 @@ OTHERS = {
     "pip": "installs",
     "pytest": "runs tests: it is looked whether they are there",
     "python": "a script: it is looked whether it is there",
+    "ray": "starts a cluster",
     "ssh": "needs a second machine",
 }
 """Other programs in the blocks, and why they are not run."""
