@@ -137,7 +137,7 @@ def test_the_cost_ledger_adds_up_what_the_runs_have_kept(searched_toy: Any) -> N
     folder = Archive(toy.root.local).run(campaign.run).folder
     kept = read_costs(folder)
     rows = {row.what: row for row in chapter_of(toy.root, "toy_op_n", "cpu").costs}
-    assert rows["wall time of the campaigns"].amount == kept.wall_s > 0
+    assert rows["wall time of the campaigns"].amount == kept.wall_s
     assert rows["device, by the harness"].amount == kept.total.harness_device_s
     assert all(row.unit for row in rows.values())
 
