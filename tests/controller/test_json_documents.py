@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 import typer
+from kopt_controller.ablation import Wish, document_of, start_ablation
 from kopt_controller.cli import build_app, main
-from kopt_controller.documents import DOCUMENTS, ErrorDocument
+from kopt_controller.config import RunConfig
+from kopt_controller.documents import DOCUMENTS, WITHOUT_DOCUMENT, ErrorDocument
+from kopt_controller.documents.loop import RunCost
+from kopt_controller.simulated import SimulatedHarness
 from kopt_harness.journal import Journal
 from kopt_harness.schema import Model
 from pydantic import TypeAdapter
@@ -23,6 +27,14 @@ CHECKOUT = Path(__file__).parents[2]
 SCRIPT = runpy.run_path(str(CHECKOUT / "scripts" / "json_reference.py"))
 
 Print = Callable[..., Any]
+Toy = Any
+"""The fixture's type lives in conftest.py."""
+
+
+def names_of(model: type[Model]) -> set[str]:
+    """Fields as they are printed."""
+    fields = model.model_fields.items()
+    return {field.alias or name for name, field in fields} - {"schema_"}
 
 
 def test_the_reference_is_current() -> None:
@@ -32,13 +44,14 @@ def test_the_reference_is_current() -> None:
 
 
 def test_every_command_has_a_document() -> None:
-    """A command that is added is described."""
+    """A command that is added is described, or it is said why it has no document."""
     group: Any = typer.main.get_command(build_app())
     names = set()
     for name, command in group.commands.items():
         inner = getattr(command, "commands", None)
         names |= {f"{name} {each}" for each in inner} if inner else {name}
-    assert names == set(DOCUMENTS)
+    assert names == {*DOCUMENTS, *WITHOUT_DOCUMENT}
+    assert not DOCUMENTS.keys() & WITHOUT_DOCUMENT.keys()
 
 
 def test_schemas_say_what_the_models_say() -> None:
@@ -47,7 +60,7 @@ def test_schemas_say_what_the_models_say() -> None:
     for command, models in DOCUMENTS.items():
         for model, reference in zip(models, found["documents"][command], strict=True):
             definition = found["$defs"][reference["$ref"].rpartition("/")[2]]
-            assert set(definition["properties"]) == set(model.model_fields) - {"schema_"}
+            assert set(definition["properties"]) == names_of(model)
             assert definition["additionalProperties"] is False
 
 
@@ -85,8 +98,7 @@ def printed(
 def fits(document: Any, models: tuple[type[Model], ...]) -> bool:
     """Whether it is one of these, with no field too many and none left out."""
     for model in models:
-        names = set(model.model_fields) - {"schema_"}
-        if set(document) == names:
+        if set(document) == names_of(model):
             TypeAdapter(model).validate_json(json.dumps(document))
             return True
     return False
@@ -109,12 +121,15 @@ def fits(document: Any, models: tuple[type[Model], ...]) -> bool:
         "steer --note look",
         "report --definition gdn_decode",
         "reindex",
+        "prompt --definition toy --target cpu --mode goal-only",
+        "skills list",
+        "skills install --for claude --dir skills",
     ],
 )
 def test_a_command_prints_what_the_reference_says(printed: Print, command: str) -> None:
     """Every field is there, none is unknown, each is of its type."""
     words = command.split()
-    name = " ".join(words[:2]) if words[0] == "export" else words[0]
+    name = " ".join(words[:2]) if words[0] in ("export", "skills") else words[0]
     document = printed(*words)
     assert fits(document, DOCUMENTS[name]), sorted(document)
 
@@ -156,8 +171,25 @@ def test_a_running_run_and_a_round(root: Path, printed: Print, tmp_path: Path) -
     assert document["state"] == "running"
     assert fits(document, DOCUMENTS["status"])
     toy = make_toy(tmp_path)
-    result = toy.campaign(rounds=1).execute().document()
-    assert fits(json.loads(json.dumps(result)), DOCUMENTS["round"])
+    campaign = toy.campaign(rounds=1)
+    campaign.execute()
+    resumed = printed("--root", str(toy.root.path), "resume", campaign.run.id)
+    assert fits(resumed, DOCUMENTS["resume"]), sorted(resumed)
+    assert set(resumed["rounds"][0]["cost"]) == names_of(RunCost) - {"campaign_wall_s"}
+
+
+def test_an_ablation_is_what_the_reference_says(toy: Toy) -> None:
+    """Whole, and ended before its first campaign."""
+    config = RunConfig(target="cpu", rounds=1, max_candidates=1)
+    wish = Wish(definition="toy", config=config, seeds=2, start="tuned", mechanisms=("memory",))
+    for given in (wish, wish._replace(total_s=0.0)):
+        ablation = start_ablation(
+            toy.root, given, lambda *_: SimulatedHarness("cpu", toy.device), lambda _: None
+        )
+        results = ablation.execute()
+        found = document_of(ablation.run.id, ablation.plan, results, ablation.environment())
+        assert found["complete"] == (given.total_s is None)
+        assert fits(json.loads(json.dumps(found)), DOCUMENTS["ablate"]), sorted(found)
 
 
 def test_an_error_is_a_document_too(printed: Print) -> None:

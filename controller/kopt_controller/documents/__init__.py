@@ -13,6 +13,8 @@ from kopt_harness.schema import BuildResult, Comparison, Evaluation, Model
 from kopt_harness.timing_report import TimingCalibration
 
 from ..result import PromoteOutcome
+from .ablating import AblateDocument
+from .agents import PromptDocument, SkillsInstallDocument, SkillsListDocument
 from .judging import (
     BenchDocument,
     CalibrateDocument,
@@ -52,7 +54,7 @@ from .loop import (
 )
 from .results import AuditDocument, ImportDocument, ReportDocument, ScoreDocument
 
-__all__ = ["DOCUMENTS", "ErrorDocument"]
+__all__ = ["DOCUMENTS", "WITHOUT_DOCUMENT", "ErrorDocument"]
 
 DOCUMENTS: Mapping[str, tuple[type[Model], ...]] = {
     "definitions": (DefinitionsDocument,),
@@ -75,6 +77,7 @@ DOCUMENTS: Mapping[str, tuple[type[Model], ...]] = {
     "profile": (ProfileDocument,),
     "replay": (ReplayDocument,),
     "sweep": (SweepDocument,),
+    "ablate": (AblateDocument,),
     "dashboard": (DashboardDocument,),
     "evidence": (EvidenceDocument,),
     "explain": (ExplainDocument,),
@@ -96,5 +99,13 @@ DOCUMENTS: Mapping[str, tuple[type[Model], ...]] = {
     "audit": (AuditDocument,),
     "import": (ImportDocument,),
     "score": (ScoreDocument,),
+    "prompt": (PromptDocument,),
+    "skills install": (SkillsInstallDocument,),
+    "skills list": (SkillsListDocument,),
 }
 """By command: what it may print; ``schema`` comes first in each."""
+
+WITHOUT_DOCUMENT: Mapping[str, str] = {
+    "mcp": "what it writes are messages of MCP, for as long as its client stays",
+}
+"""Commands that print no document, with or without ``--json``, and why."""

@@ -8,6 +8,7 @@ from kopt_harness.schema import (
     Model,
 )
 
+from ..costs import Cost
 from ..dispatch import Table
 from ..evidence import Evidence
 from ..result import CandidateRef, Condition, PromoteOutcome
@@ -29,6 +30,7 @@ __all__ = [
     "RerunDocument",
     "RoundDocument",
     "RoundRow",
+    "RunCost",
     "SteerDocument",
     "SweepStatusDocument",
     "TechniqueRow",
@@ -36,6 +38,25 @@ __all__ = [
 
 State = Literal["running", "finished", "interrupted"]
 Interval = tuple[float, float]
+
+
+class RunCost(Model):
+    """What a run has cost, by who and for what."""
+
+    total: Cost
+    """Of agents."""
+    harness_device_s: float
+    """Seconds of the device that the harness itself has measured."""
+    by_agent: dict[str, Cost]
+    by_model: dict[str, Cost]
+    by_role: dict[str, Cost]
+    """Sub-agents under their own name."""
+    by_candidate: dict[str, Cost]
+    """By SHA-256; a call's cost in equal parts for all that it led to."""
+    device_s: float
+    """Seconds of the device, those of the harness and those that agents asked for."""
+    campaign_wall_s: float
+    """Of all processes of the run together."""
 
 
 class LastRecord(Model):
@@ -106,9 +127,8 @@ class CampaignRow(Model):
     promotions: tuple[PromotionRow, ...]
     """Later ones that moved the incumbent."""
     rounds: tuple[RoundRow, ...]
-    cost: dict[str, Any] | None
-    """Of its closed rounds: tokens, dollars and seconds, by agent, model, role and candidate; null
-    where nothing was noted."""
+    cost: RunCost | None
+    """Of its closed rounds; null where nothing was noted."""
 
 
 class CampaignStatusDocument(CampaignRow):
@@ -186,13 +206,18 @@ class RoundDocument(Model):
 
     run: str
     rounds: tuple[dict[str, Any], ...]
-    """As ``RoundResult``, with the focused regime's signature as ``state`` and all of them in
-    ``state.regimes``."""
+    """As ``RoundResult``, with the focused regime's signature as ``state``, all of them in
+    ``state.regimes``, and ``cost``: as of the run, without ``campaign_wall_s``."""
+    cost: RunCost | None
+    """Of its closed rounds; null where nothing was noted."""
 
 
-class RerunDocument(RoundDocument):
+class RerunDocument(Model):
     """A round that was run again."""
 
+    run: str
+    rounds: tuple[dict[str, Any], ...]
+    """The one round, as of ``round``, without ``cost``."""
     rerun_of: str
     """``RUN/ROUND``."""
     changed: tuple[str, ...]
