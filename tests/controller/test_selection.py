@@ -160,7 +160,7 @@ def test_what_a_person_asks_for_comes_first() -> None:
     urged = NOTHING._replace(urged=("exploration", "hardware"))
     choices = POLICY.rank(state, DIRECTIONS, Memory(), urged, "00")
     assert choices[0].id == "exploration"
-    assert "a person asked" in choices[0].reason
+    assert "it was asked for" in choices[0].reason
     assert "hardware" not in {choice.id for choice in choices}
 
 

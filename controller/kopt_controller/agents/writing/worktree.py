@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,12 @@ _PREFIX = "kopt-agent-"
 _HELPER = Path(__file__).resolve().parents[1] / "templates" / "helper.py.txt"
 _MARK = "kopt-agent"
 """A file that says that a folder was made here, and by which call."""
+
+
+def _helper() -> str:
+    """The helper, run by this interpreter: what a shell finds may need more than it can reach."""
+    text = _HELPER.read_text(encoding="utf-8")
+    return f"#!{sys.executable}\n" + text.partition("\n")[2]
 
 
 class Worktree:
@@ -114,7 +121,7 @@ def _fill(top: Path, prompt: Prompt, task: AgentTask | None, skills: Path | None
         for file in task.incumbent:
             _write(work / "incumbent" / file.path, file.content)
         if task.tools:
-            _write(work / "kopt", _HELPER.read_text(encoding="utf-8"), mode=0o555)
+            _write(work / "kopt", _helper(), mode=0o555)
         if skills is not None and task.skills and skills.is_dir():
             shutil.copytree(skills, work / "skills", symlinks=False)
     (top / _MARK).write_text(prompt.sha256, encoding="utf-8")
