@@ -40,6 +40,9 @@ _END_S = 12.0
 """How long the guard of a sandbox may take to end it; longer than its own patience."""
 _GONE_S = 5.0
 
+_Hand = Callable[[bytes], bool]
+"""Takes output; false where no more is wanted."""
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -135,7 +138,7 @@ def run(
     pass_fds: Sequence[int] = (),
     merge: bool = False,
     ask_first: bool = False,
-    watch: Callable[[bytes], bool] | None = None,
+    watch: _Hand | None = None,
 ) -> Completed:
     """Run a program to its end, or to the end of its time.
 
@@ -149,7 +152,8 @@ def run(
         pass_fds: Descriptors that it inherits, besides the three standard ones.
         merge: Whether standard error goes into ``stdout``, in the order of writing.
         ask_first: Whether it is the guard of a sandbox, which ends the rest when asked to.
-        watch: Gets standard output as it comes; false ends the program.
+        watch: Gets all of standard output as it comes, the last of it after the end; false ends
+            the program, and nothing more is handed over.
 
     Returns:
         Exit code and output; a failure of the program is not an exception.
@@ -177,15 +181,19 @@ def run(
         for stream in (process.stdout, process.stderr)
         if stream is not None
     }
+    hand = _ignore if watch is None else _until_false(watch)
+    followed = False
     try:
-        ended = _follow(process, captures, started + timeout_s, watch)
+        ended = _follow(process, captures, started + timeout_s, hand)
+        followed = True
     finally:
         if ask_first and not process.has_ended():
             process.send_signal(signal.SIGTERM)
             _wait(process, _END_S)
         _end(process)
         for stream, capture in captures.items():
-            _drain(stream, capture)
+            # Whoever was interrupted is handed nothing more.
+            _drain(stream, capture, hand if stream is process.stdout and followed else _ignore)
             stream.close()
     texts = [capture.text() for capture in captures.values()]
     return Completed(
@@ -341,7 +349,7 @@ def _follow(
     process: _Program,
     captures: Mapping[IO[bytes], _Capture],
     deadline: float,
-    watch: Callable[[bytes], bool] | None,
+    hand: _Hand,
 ) -> bool:
     """Read until the program ends or is not wanted any more (true), or its time ends (false)."""
     with selectors.DefaultSelector() as selector:
@@ -359,7 +367,7 @@ def _follow(
                 data = os.read(key.fd, _CHUNK_BYTES)
                 if data:
                     captures[key.fileobj].add(data)  # type: ignore[index]
-                    if watch is not None and key.fileobj is process.stdout and not watch(data):
+                    if key.fileobj is process.stdout and not hand(data):
                         return True
                 else:
                     selector.unregister(key.fileobj)
@@ -414,8 +422,25 @@ def _survivors(known: Sequence[psutil.Process]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _drain(stream: IO[bytes], capture: _Capture) -> None:
+def _drain(stream: IO[bytes], capture: _Capture, hand: _Hand) -> None:
     """Read what is already in the pipe; a process that got away may hold it open for ever."""
     with contextlib.suppress(BlockingIOError):
         while data := os.read(stream.fileno(), _CHUNK_BYTES):
             capture.add(data)
+            hand(data)
+
+
+def _ignore(_: bytes) -> bool:
+    return True
+
+
+def _until_false(watch: _Hand) -> _Hand:
+    """The same, and nothing more once it has returned false."""
+    is_wanted = True
+
+    def hand(data: bytes) -> bool:
+        nonlocal is_wanted
+        is_wanted = is_wanted and watch(data)
+        return is_wanted
+
+    return hand

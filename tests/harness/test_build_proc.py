@@ -128,3 +128,33 @@ def test_worker_environment_is_an_allow_list_with_private_folders(
     for name in ("TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR", "CUTE_DSL_CACHE_DIR"):
         assert os.path.isdir(environment[name])  # noqa: PTH112  # a variable is a string
         assert environment[name].startswith(str(tmp_path))
+
+
+_TWICE = "import time\nprint('first', flush=True)\ntime.sleep(0.1)\nprint('last', flush=True)\n"
+
+
+def test_what_is_printed_just_before_the_end_is_handed_over() -> None:
+    """The program has ended before its first line was dealt with."""
+    seen: list[bytes] = []
+
+    def slowly(data: bytes) -> bool:
+        seen.append(data)
+        time.sleep(0.6)
+        return True
+
+    done = run([sys.executable, "-c", _TWICE], timeout_s=20, watch=slowly)
+    assert b"".join(seen) == done.stdout.encode() == b"first\nlast\n"
+
+
+def test_nothing_is_handed_over_once_no_more_is_wanted() -> None:
+    """What it prints while it is being ended is kept and no more."""
+    seen: list[bytes] = []
+
+    def once(data: bytes) -> bool:
+        seen.append(data)
+        time.sleep(0.6)
+        return False
+
+    done = run([sys.executable, "-c", _TWICE], timeout_s=20, watch=once)
+    assert b"".join(seen) == b"first\n"
+    assert done.stdout == "first\nlast\n"
