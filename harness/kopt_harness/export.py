@@ -157,7 +157,7 @@ def _draw(
     if missing := found.get("missing"):
         raise UnavailableError(
             f"inputs are written by the package {missing}, which is not installed",
-            hint="pip install 'kopt-gpu[official]'",
+            hint="pip install -e '.[official]'",
         )
     if refused := found.get("refused"):
         raise InvalidInputError(

@@ -98,7 +98,7 @@ def about_bench(python: str, environment: Mapping[str, str] | None = None) -> Be
     if missing := found.get("missing"):
         raise InfraError(
             f"{python} has no flashinfer-bench: the package {missing} is not installed",
-            hint="pip install 'kopt-gpu[official]', or name another interpreter with --python",
+            hint="pip install -e '.[official]', or name another interpreter with --python",
         )
     return Bench(python=python, python_version=found.pop("python"), **found)
 

@@ -184,7 +184,7 @@ def test_without_safetensors_nothing_is_left(kopt: Run, tmp_path: Path) -> None:
         ran = kopt(*command, "--workload", "0", "--json")
         assert ran.code == code
         assert "safetensors" in ran.document["error"]
-        assert "kopt-gpu[official]" in ran.document["hint"]
+        assert "'.[official]'" in ran.document["hint"]
         assert not folder.exists()
 
 

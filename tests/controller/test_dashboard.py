@@ -336,5 +336,5 @@ def test_without_the_extra_the_user_is_told_what_to_install(
     monkeypatch.setitem(sys.modules, "kopt_controller.dashboard.serve", None)
     assert main(["--root", str(toy.root.path), "dashboard"]) == UsageError.exit_code
     said = capsys.readouterr().err
-    assert "kopt-gpu[dashboard]" in said
+    assert "'.[dashboard]'" in said
     assert "kopt status --watch" in said

@@ -202,7 +202,7 @@ def test_a_missing_ray_is_said(catalog: Catalog, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UnavailableError, match="package ray") as missing:
         create_executor("ray", Place(catalog, "cpu", MeasureOptions()))
-    assert "kopt-gpu[ray]" in missing.value.hint
+    assert "'.[ray]'" in missing.value.hint
 
 
 def test_an_address_where_nobody_answers_is_said_at_once(catalog: Catalog) -> None:

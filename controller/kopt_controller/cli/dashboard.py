@@ -53,7 +53,7 @@ def dashboard(ctx: typer.Context, run: RunOption = None, port: PortOption = 0) -
     except ModuleNotFoundError as error:
         raise UnavailableError(
             f"the dashboard needs {error.name}, which is not installed",
-            hint="pip install 'kopt-gpu[dashboard]', or look with: kopt status --watch",
+            hint="pip install -e '.[dashboard]', or look with: kopt status --watch",
         ) from error
 
     state = state_of(ctx)

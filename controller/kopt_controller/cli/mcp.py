@@ -66,7 +66,7 @@ def mcp(
         from ..toolserver.tools import Tools, build_server
     except ImportError as error:
         raise UnavailableError(
-            f"the server needs the package mcp: {error}", hint="pip install 'kopt-gpu[mcp]'"
+            f"the server needs the package mcp: {error}", hint="pip install -e '.[mcp]'"
         ) from error
     with tempfile.TemporaryDirectory(prefix="kopt-mcp-") as scratch:
         uses = Path(scratch, "budget") if budget_file is None else budget_file

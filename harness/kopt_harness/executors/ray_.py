@@ -65,7 +65,7 @@ def create(place: Place) -> RayExecutor:
         ray: Any = importlib.import_module("ray")  # an extra, and slow to load
     except ImportError as error:
         raise UnavailableError(
-            f"the executor ray needs the package ray: {error}", hint="pip install 'kopt-gpu[ray]'"
+            f"the executor ray needs the package ray: {error}", hint="pip install -e '.[ray]'"
         ) from error
     target = get_target(place.target)
     setting = Setting(place.catalog, target, place.options)
