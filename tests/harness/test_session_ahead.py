@@ -77,7 +77,7 @@ def test_processes_wait_until_they_are_next(session, setting, make_solution, hon
         if left:
             session.open_all(opened, ahead=2)
             assert workers() - before == kept
-    number = session.sets("contest", 1)[0]
+    number = session.sets(next(iter(session.generators)), 1)[0]
     session.open_all(opened)
     for each in (first, second):
         session.call(each.sha256, number, phase="check", timed=False, full=True)
@@ -91,7 +91,7 @@ def test_what_is_not_needed_is_ended(session, setting, make_solution, honest) ->
     assert len(workers() - before) == 4
     session.discard_ready()
     assert len(workers() - before) == 1
-    number = session.sets("contest", 1)[0]
+    number = session.sets(next(iter(session.generators)), 1)[0]
     session.call(solution.sha256, number, phase="check", timed=False, full=True)
 
 
