@@ -71,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--blocks-min", type=int, default=None, help="before the first look")
     found.add_argument("--calls-per-slot", type=int, default=None, help="default: the target's")
     found.add_argument("--rounds", action=argparse.BooleanOptionalAction, default=None)
+    found.add_argument("--rounds-ahead", type=int, default=None, help="opened side by side")
     found.add_argument("--as-rounds", type=int, default=None, help="rounds, of what is recorded")
     found.add_argument("--filled", type=int, default=FILLED, help="least blocks of a recording")
     found.add_argument("--budget-s", type=float, default=None, help="of one comparison")
@@ -257,7 +258,7 @@ def main() -> int:
     arguments = parser().parse_args()
     catalog = Catalog(find_root(arguments.root))
     definition = catalog.resolve(arguments.definition)
-    names = ("blocks_min", "blocks_max", "calls_per_slot", "budget_s", "rounds")
+    names = ("blocks_min", "blocks_max", "calls_per_slot", "budget_s", "rounds", "rounds_ahead")
     given = {name: getattr(arguments, name) for name in names}
     options = MeasureOptions.model_validate({k: v for k, v in given.items() if v is not None})
     target = arguments.target or best_target().name

@@ -94,6 +94,8 @@ class Pair:
     _round: int = 0
     _opened: int = 0
     """Round that the processes were started for."""
+    _planned: int = 0
+    """Rounds until the data is looked at."""
     _margin: Margin | None = None
 
     @classmethod
@@ -167,14 +169,18 @@ class Pair:
         shapes: dict[Shape, list[Workload]] = {}
         for workload in workloads:
             shapes.setdefault(shape_of(workload), []).append(workload)
-        for number in range(count):
-            self._round = number
-            for position, shape in enumerate(shapes.values()):
-                self._take_turn(shape, number)
-                if self.failure is not None:
-                    return
-                if progress is not None:
-                    progress(shape[0], position)
+        self._planned = count
+        try:
+            for number in range(count):
+                self._round = number
+                for position, shape in enumerate(shapes.values()):
+                    self._take_turn(shape, number)
+                    if self.failure is not None:
+                        return
+                    if progress is not None:
+                        progress(shape[0], position)
+        finally:
+            self.session.discard_ready()
 
     def _take_turn(self, shape: Sequence[Workload], number: int) -> None:
         """A block of one workload of a shape, the next one where it is too slow."""
@@ -196,8 +202,11 @@ class Pair:
         self.session.discard(*(each.sha256 for each in order))
         self._warm = {key for key in self._warm if key[1] == "moved"}
         self._opened = self._round
-        self.session.open_all([(each, self.built[each.sha256].path) for each in order])
-        if self._round + 1 < self.rule.blocks_max:
+        left = max(0, self._planned - self._round - 1)
+        ahead = min(left, self.setting.rounds_ahead - 1)
+        opened = [(each, self.built[each.sha256].path) for each in order]
+        self.session.open_all(opened, ahead=ahead)
+        if not ahead and self._round + 1 < self.rule.blocks_max:
             for each in order:
                 self.session.prepare(each, self.built[each.sha256].path)
 

@@ -37,6 +37,8 @@ class MeasureOptions(Model):
     """Blocks of one workload at most. Null: 16, in rounds 40."""
     rounds: bool | None = None
     """Whether blocks come in rounds, each from processes of its own; null: on a GPU."""
+    rounds_ahead: int | None = Field(default=None, ge=1, le=16)
+    """Rounds whose processes are opened side by side; null: the target kind's own."""
     confidence: float = Field(default=0.99, gt=0.5, lt=1)
     """Of the interval of the ratio, over all looks at the data: of two solutions that are
     equal, one is called faster in half of 1 % of comparisons at most."""

@@ -234,11 +234,13 @@ class Session:
         """
         self.open_all([(solution, build_path)])
 
-    def open_all(self, solutions: Sequence[tuple[Solution, str]]) -> None:
+    def open_all(self, solutions: Sequence[tuple[Solution, str]], *, ahead: int = 0) -> None:
         """Loads solutions, each in a process of its own; those that are warm stay as they are.
 
         Args:
             solutions: each with the place of its build.
+            ahead: so many further processes of each are opened with them, for the times that it
+                is opened again.
 
         Raises:
             CandidateFailedError: it cannot be loaded, or has tampered with its process.
@@ -248,7 +250,7 @@ class Session:
         cold = [each for sha, each in by_sha.items() if not self._workers.is_open(sha)]
         if not cold:
             return
-        self._workers.open(*cold)
+        self._workers.open(*cold, ahead=ahead)
         for solution, _ in cold:
             # Sets that are drawn from here on are new to it.
             self._loaded_at[solution.sha256] = self._drawn
@@ -257,6 +259,10 @@ class Session:
     def prepare(self, solution: Solution, build_path: str) -> None:
         """Starts the process that a solution has after its present one is discarded."""
         self._workers.prepare(solution, build_path)
+
+    def discard_ready(self) -> None:
+        """Ends processes that were opened ahead and are not needed."""
+        self._workers.discard_ready()
 
     def discard(self, *sha256s: str) -> None:
         """Kills the processes of solutions."""

@@ -84,6 +84,11 @@ class Setting:
         return self.target.rounds if chosen is None else chosen
 
     @property
+    def rounds_ahead(self) -> int:
+        """Rounds whose processes are opened side by side."""
+        return self.options.rounds_ahead or self.target.rounds_ahead
+
+    @property
     def device_id(self) -> str:
         """GPU UUID, ``cpu`` or ``simulated``: what a lease is taken on."""
         return self.target.present().uuid or self.target.kind

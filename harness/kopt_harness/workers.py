@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ class Workers:
         self._started: dict[str, WorkerClient] = {}
         self._open: dict[str, WorkerClient] = {}
         self._spare: dict[str, WorkerClient] = {}
+        self._ready: dict[str, list[WorkerClient]] = {}
         self._closed_phases_ns: dict[str, int] = {}
         self._free_bytes: int | None = None
         self._fault = ""
@@ -85,6 +86,7 @@ class Workers:
         """Ends all of them."""
         for sha in [*self._open, *self._started]:
             self.discard(sha)
+        self.discard_ready()
         while self._spare:
             self._retire(self._spare.popitem()[1])
         if self._judge is not None:
@@ -97,7 +99,7 @@ class Workers:
     def kill(self) -> None:
         """Kills all of them from another thread; whoever uses them fails, and closes."""
         self._killed = True
-        waiting = [*self._started.values(), *self._spare.values()]
+        waiting = [*self._started.values(), *self._spare.values(), *self._all_ready()]
         for client in [self._judge, *self._open.values(), *waiting]:
             if client is not None:
                 client.kill()
@@ -106,7 +108,7 @@ class Workers:
     def phases_ns(self) -> dict[str, int]:
         """Wall time by phase of all workers so far."""
         total = dict(self._closed_phases_ns)
-        for client in [self._judge, *self._open.values()]:
+        for client in [self._judge, *self._open.values(), *self._all_ready()]:
             for name, ns in (client.phases_ns if client else {}).items():
                 total[name] = total.get(name, 0) + ns
         return total
@@ -130,11 +132,13 @@ class Workers:
         if solution.sha256 not in self._spare:
             self._spare[solution.sha256] = self._candidate_client(build_path)
 
-    def open(self, *solutions: tuple[Solution, str]) -> None:
+    def open(self, *solutions: tuple[Solution, str], ahead: int = 0) -> None:
         """Opens the processes of solutions, side by side, and has each load its solution alone.
 
         Args:
             solutions: each with the place of its build.
+            ahead: so many further processes of each are opened with them, without any candidate
+                code, and stopped until they are the next ones of their solution.
 
         Raises:
             CandidateFailedError: one cannot be loaded, or has tampered with its process.
@@ -142,33 +146,52 @@ class Workers:
         """
         self._require_well()
         self.judge()
-        for solution, build_path in solutions:
-            self.start(solution, build_path)
+        if not all(self._ready.get(solution.sha256) for solution, _ in solutions):
+            self._make_ready(solutions, 1 + ahead)
         self._stop_awake()
         self._awake = None
         for solution, _ in solutions:
-            self._open[solution.sha256] = self._started.pop(solution.sha256)
-        with ThreadPoolExecutor(max_workers=len(solutions)) as pool:
-            answers = [pool.submit(self._ask_to_open, solution) for solution, _ in solutions]
-        for (solution, _), answer in zip(solutions, answers, strict=True):
+            self._open[solution.sha256] = self._ready[solution.sha256].pop(0)
+        for solution, build_path in solutions:
+            self._load(solution.sha256, build_path)
+
+    def discard_ready(self) -> None:
+        """Ends the processes that were opened ahead."""
+        clients = self._all_ready()
+        self._ready.clear()
+        if clients:
+            with ThreadPoolExecutor(max_workers=len(clients)) as pool:
+                list(pool.map(self._retire, clients))
+
+    def _all_ready(self) -> list[WorkerClient]:
+        return [client for clients in self._ready.values() for client in clients]
+
+    def _make_ready(self, solutions: Sequence[tuple[Solution, str]], count: int) -> None:
+        """Brings each to so many processes that wait, stopped, for their solution."""
+        fresh: list[tuple[Solution, WorkerClient]] = []
+        for solution, build_path in solutions:
+            waiting = self._ready.setdefault(solution.sha256, [])
+            for _ in range(count - len(waiting)):
+                self.start(solution, build_path)
+                fresh.append((solution, self._started.pop(solution.sha256)))
+                waiting.append(fresh[-1][1])
+        self._stop_awake()
+        self._awake = None
+        with ThreadPoolExecutor(max_workers=len(fresh)) as pool:
+            answers = [pool.submit(self._ask_to_open, *each) for each in fresh]
+        for answer in answers:
             error = answer.exception()
             if isinstance(error, WorkerFailedError):
-                self.discard(solution.sha256)
+                self.discard_ready()
                 if error.kind in ("unavailable", "infra"):
                     raise machine_failed(error) from error
                 raise infra("the candidate process could not be started", error) from error
             self._heed(answer.result())
-        if len(solutions) == 1:
-            self._awake = solutions[0][0].sha256
-        else:
-            for solution, _ in solutions:
-                self._open[solution.sha256].freeze()
-        for solution, build_path in solutions:
-            self._load(solution.sha256, build_path)
+        for _, client in fresh:
+            client.freeze()
 
-    def _ask_to_open(self, solution: Solution) -> dict[str, Any]:
+    def _ask_to_open(self, solution: Solution, client: WorkerClient) -> dict[str, Any]:
         """No candidate code runs in it; called in a thread of its own."""
-        client = self._open[solution.sha256]
         return _timed_phase(
             client,
             "start",
@@ -372,7 +395,7 @@ class Workers:
             if not answer["ok"]:
                 return "after a solution had ended, the device computed wrong sums"
             free, before = answer["free_bytes"], self._free_bytes
-            if free is None or before is None or self._open:
+            if free is None or before is None or self._open or self._all_ready():
                 return ""
             missing = before - free
             if missing <= _MEMORY_SLACK_BYTES:

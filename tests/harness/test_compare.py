@@ -393,11 +393,13 @@ MODES = """
 """
 
 
+@pytest.mark.parametrize("ahead", [1, 3])
 def test_rounds_come_from_processes_of_their_own(
-    catalog, gdn_decode, workloads, make_solution, honest
+    catalog, gdn_decode, workloads, make_solution, honest, ahead
 ) -> None:
     """What a process does to all of its calls differs by round, and is the same in a round."""
-    options = OPTIONS.model_copy(update={"rounds": True, "blocks_min": 4, "blocks_max": 4})
+    counts = {"blocks_min": 4, "blocks_max": 4, "rounds_ahead": ahead}
+    options = OPTIONS.model_copy(update={"rounds": True, **counts})
     setting = Setting.here(catalog, "cpu", options)
     head = "import os\nMODE = 0.05 * (os.urandom(1)[0] % 8)\n"
     one, other = (make_solution(head + honest + MODES, name=n) for n in ("one", "other"))

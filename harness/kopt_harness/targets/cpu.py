@@ -27,6 +27,7 @@ class CpuTarget:
     calls_per_slot: int = 1
     """Flushing and comparing take tens of milliseconds a call."""
     rounds: bool = False
+    rounds_ahead: int = 1
     description: str = "the processor of this machine"
     caveat: str = ""
     copy_gbps: Figure | None = None

@@ -54,6 +54,8 @@ class CudaTarget:
     a round 1.1 s: with so many, calls add about as much to the noise of a round as processes."""
     rounds: bool = True
     """Processes of one solution differed by up to 10 % in kernels of 2 us (H200, 2026-11-30)."""
+    rounds_ahead: int = 4
+    """Opening a device takes a process about as long as being timed, and several do it at once."""
     caveat: str = ""
     copy_gbps: Figure | None = None
     launch_us: Figure | None = None

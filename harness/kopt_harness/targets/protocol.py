@@ -70,6 +70,11 @@ class Target(Protocol):
         ...
 
     @property
+    def rounds_ahead(self) -> int:
+        """Rounds whose processes are opened side by side."""
+        ...
+
+    @property
     def description(self) -> str:
         """One phrase for a listing."""
         ...

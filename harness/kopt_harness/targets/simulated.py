@@ -25,6 +25,7 @@ class SimulatedTarget:
     timer: str = "simulated"
     calls_per_slot: int = 2
     rounds: bool = False
+    rounds_ahead: int = 1
     description: str = "a simulated GPU without hardware, for tests of the harness"
     caveat: str = "the device is simulated: its times are computed, not measured"
     copy_gbps: Figure | None = _COPY
