@@ -636,3 +636,11 @@ def test_a_bootstrap_of_rounds_keeps_workloads_together() -> None:
     assert many.hi == pytest.approx(one.hi, rel=2e-2)
     apart = interval_of([of_logs(logs)] * 20, 0.99)
     assert apart.hi - apart.lo < 0.5 * (many.hi - many.lo)
+
+
+def test_few_rounds_of_one_workload_are_all_that_is_known() -> None:
+    """What is common to all workloads was seen as often as the one with the fewest rounds."""
+    heavy = of_logs([0.01 * (n % 5) for n in range(7)], level=9000.0)
+    light = of_logs([0.0, 0.02, 0.01])
+    assert interval_of([heavy, light], 0.99, rounds=True).freedom == 2
+    assert interval_of([heavy, light], 0.99).freedom > 5
