@@ -1,13 +1,14 @@
 """Times DeepGEMM's two bare grouped products, the peers and a solution on the same inputs.
 
-    python peers.py [PEER ...] [--solution DIR] [--tokens 1,80] [--draws N] [--samples N]
+    python peers.py [PEER ...] [--solution PATH] [--tokens 1,80] [--draws N] [--samples N]
 
 The products alone are a lower bound for what is built from them: rows are gathered and quantised
 before, so that nothing of routing, SwiGLU or the sum is in their time. They are timed as two plain
 launches, in both layouts where both are sensible, and as one replay of a CUDA graph. Every sample
 is the span of a call that kopt's own timer sees, after twice the L2 was written. Peers and the
-solution (CUDA sources, compiled here) are compared with the reference first. Needs kopt,
-sgl-deep-gemm, cupti-python, nvcc and a Hopper GPU; LMDeploy for peers that call it.
+solution (a folder of CUDA sources, or what ``--build`` has made of it) are compared with the
+reference first. Needs kopt, sgl-deep-gemm, cupti-python, nvcc and a Hopper GPU; LMDeploy for peers
+that call it.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def package(folder, name, module):
 
 
 def compile_solution(folder, target):
-    """The ``run`` of a CUDA solution that exports it through tvm-ffi."""
+    """Makes a library of a CUDA solution that exports its entry through tvm-ffi."""
     config = tomllib.loads((folder / "config.toml").read_text())
     entry = config["build"]["entry_point"].partition("::")[0]
     command = ["nvcc", "-O3", "-std=c++20", "--expt-relaxed-constexpr", "-shared"]
@@ -73,7 +74,6 @@ def compile_solution(folder, target):
         command += ["-I", str(path)]
     command += [str(folder / "solution" / "cuda" / entry), "-o", str(target)]
     subprocess.run([*command, libinfo.find_libtvm_ffi()], check=True)
-    return tvm_ffi.load_module(str(target)).run
 
 
 class Inputs:
@@ -222,15 +222,22 @@ def main():
     parser = argparse.ArgumentParser(description="see the module's text")
     parser.add_argument("peers", nargs="*")
     parser.add_argument("--solution", type=Path)
+    parser.add_argument("--build", type=Path, help="compile the solution to this file, and end")
     parser.add_argument("--tokens", default=",".join(map(str, TOKENS)))
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--samples", type=int, default=10)
     given = parser.parse_args()
+    if given.build:
+        compile_solution(given.solution, given.build)
+        return
     solutions = {}
     with tempfile.TemporaryDirectory() as folder:
         if given.solution:
-            run = compile_solution(given.solution, Path(folder) / "solution.so")
-            solutions[given.solution.name] = writing(run)
+            library = given.solution
+            if library.is_dir():
+                library = Path(folder) / "solution.so"
+                compile_solution(given.solution, library)
+            solutions[given.solution.stem] = writing(tvm_ffi.load_module(str(library)).run)
         for name in given.peers:
             run = package(FOLDER / "peers" / name, name.replace("-", "_"), "kernel").run
             solutions[name] = as_function(run)
