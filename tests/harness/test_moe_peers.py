@@ -78,7 +78,8 @@ def mega_buffer(ranks, experts, capacity, top, hidden, inner, fp8, activation):
 
     def slices(buffer):
         parts = zip(buffer.split(sizes), kinds)
-        return [*(part.view(kind).view(capacity, -1) for part, kind in parts), 0, 0, 0, 0]
+        views = [part.view(kind).view(capacity, -1) for part, kind in parts]
+        return views + views
 
     return sum(sizes), slices
 

@@ -33,8 +33,9 @@ class _Buffer:
             1, experts, capacity, TOP, hidden, inner, True, "swiglu"
         )
         self.buffer = torch.zeros(size, dtype=torch.int8, device=device)
-        x, x_sf, self.topk_idx, self.topk_weights = map(_tensor, slices(self.buffer)[:4])
+        x, x_sf, topk_idx, topk_weights, *_ = map(_tensor, slices(self.buffer))
         self.x, self.x_sf = x.view(torch.uint8), x_sf.view(torch.float32)
+        self.topk_idx, self.topk_weights = topk_idx, topk_weights
         self.handle = SimpleNamespace(buffer_ptrs=[self.buffer.data_ptr()])
         self.group = SimpleNamespace(rank=lambda: 0)
         self.num_max_tokens_per_rank = capacity

@@ -12,10 +12,12 @@ import triton.language as tl
 
 _WORD = 4
 """Bytes that are moved as one element."""
-_TURN = 8
+_TURN = tl.constexpr(8)
 """Rows of one projection before as many of the other."""
-_SAMPLE = 32
+_SAMPLE = tl.constexpr(32)
 """Words of a group of rows that are compared."""
+_TOP = tl.constexpr(8)
+"""Experts of a token."""
 _NEVER = 127
 """A byte that is no number in e4m3: copies that were not written yet differ from all weights."""
 
@@ -38,7 +40,6 @@ def _token(
     WIDE: tl.constexpr,
     SCALES: tl.constexpr,
     MANY: tl.constexpr,
-    TOP: tl.constexpr,
 ):
     """One token: its channels, its scales, and its experts, -1 for those that are not local."""
     place = tl.arange(0, WIDE)
@@ -47,7 +48,7 @@ def _token(
     block = tl.arange(0, MANY)
     scale = tl.load(x_scale_ptr + block * tokens + row, mask=block < SCALES)
     tl.store(to_scale_ptr + row * SCALES + block, scale, mask=block < SCALES)
-    choice = row * TOP + tl.arange(0, TOP)
+    choice = row * _TOP + tl.arange(0, _TOP)
     local = tl.load(expert_ptr + choice).to(tl.int64) - offset
     here = (local >= 0) & (local < EXPERTS)
     tl.store(to_expert_ptr + choice, tl.where(here, local, -1))
@@ -62,26 +63,24 @@ def _arrange(
     TURNS: tl.constexpr,
     WORDS: tl.constexpr,
     WIDE: tl.constexpr,
-    TURN: tl.constexpr,
-    SAMPLE: tl.constexpr,
 ):
     """Gate and up rows of one turn, unless their samples are in the copy already."""
     expert = (turn // TURNS).to(tl.int64)
-    first = turn % TURNS * TURN
-    up_ptr = from_ptr + (expert * 2 * TURNS * TURN + first) * WORDS
-    gate_ptr = up_ptr + TURNS * TURN * WORDS
-    target_ptr = to_ptr + turn.to(tl.int64) * 2 * TURN * WORDS
-    lane = tl.arange(0, SAMPLE)
+    first = turn % TURNS * _TURN
+    up_ptr = from_ptr + (expert * 2 * TURNS * _TURN + first) * WORDS
+    gate_ptr = up_ptr + TURNS * _TURN * WORDS
+    target_ptr = to_ptr + turn.to(tl.int64) * 2 * _TURN * WORDS
+    lane = tl.arange(0, _SAMPLE)
     other = tl.load(gate_ptr + lane) != tl.load(target_ptr + lane)
-    other |= tl.load(up_ptr + lane) != tl.load(target_ptr + TURN * WORDS + lane)
+    other |= tl.load(up_ptr + lane) != tl.load(target_ptr + _TURN * WORDS + lane)
     if tl.sum(other.to(tl.int32), 0) > 0:
         place = tl.arange(0, WIDE)
-        for row in range(TURN):
+        for row in range(_TURN):
             at = row * WORDS + place
             gate = tl.load(gate_ptr + at, mask=place < WORDS)
             up = tl.load(up_ptr + at, mask=place < WORDS)
             tl.store(target_ptr + at, gate, mask=place < WORDS)
-            tl.store(target_ptr + TURN * WORDS + at, up, mask=place < WORDS)
+            tl.store(target_ptr + _TURN * WORDS + at, up, mask=place < WORDS)
 
 
 @triton.jit
@@ -119,9 +118,6 @@ def prepare(
     MANY: tl.constexpr,
     HALF: tl.constexpr,
     HALF_WIDE: tl.constexpr,
-    TOP: tl.constexpr,
-    TURN: tl.constexpr,
-    SAMPLE: tl.constexpr,
 ):
     """A program a token, then one for each turn of weight rows, then one for an expert's scales."""
     part = tl.program_id(0)
@@ -143,10 +139,9 @@ def prepare(
             WIDE,
             SCALES,
             MANY,
-            TOP,
         )
     elif part < tokens + EXPERTS * TURNS:
-        _arrange(part - tokens, w_ptr, to_w_ptr, TURNS, WORDS, WIDE, TURN, SAMPLE)
+        _arrange(part - tokens, w_ptr, to_w_ptr, TURNS, WORDS, WIDE)
     else:
         _swap(part - tokens - EXPERTS * TURNS, w_scale_ptr, to_w_scale_ptr, HALF, HALF_WIDE)
 
@@ -180,7 +175,7 @@ class Prepared:
         """
         tokens, hidden = x.shape
         experts, rows, _ = weights.shape
-        turns = rows // (2 * _TURN)
+        turns = rows // (2 * _TURN.value)
         half = scale[0].numel() // 2
         prepare[(tokens + experts * turns + experts,)](
             x.view(torch.int32),
@@ -205,8 +200,5 @@ class Prepared:
             MANY=triton.next_power_of_2(x_scale.shape[0]),
             HALF=half,
             HALF_WIDE=triton.next_power_of_2(half),
-            TOP=expert.shape[1],
-            TURN=_TURN,
-            SAMPLE=_SAMPLE,
             num_warps=2,
         )
