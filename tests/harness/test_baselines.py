@@ -50,8 +50,15 @@ PEERS = [
     for definition in CATALOG.definitions()
     for name in peer_names(CATALOG, definition)
 ]
-LIBRARIES = {"fla", "flashinfer", "deep_gemm", "vllm"}
-OTHER_NAMES = {"flashinfer.topk", "deep_gemm"}
+MOE_PEERS = [
+    "deepgemm-grouped",
+    "deepgemm-grouped-lmdeploy",
+    "deepgemm-mega",
+    "deepgemm-mega-lmdeploy",
+    "triton-fused-moe",
+]
+LIBRARIES = {"fla", "flashinfer", "deep_gemm", "lmdeploy", "vllm"}
+OTHER_NAMES = {"flashinfer.topk", "deep_gemm", "lmdeploy.pytorch.kernels.cuda.moe.route_noaux_tc"}
 """Modules whose parameters are not named as the operator's inputs: positions are counted alone."""
 OPTIONS = MeasureOptions(trials=1, pool=1, calls_per_slot=1, blocks_min=2, blocks_max=2)
 
@@ -63,6 +70,7 @@ OPTIONS = MeasureOptions(trials=1, pool=1, calls_per_slot=1, blocks_min=2, block
         ("gdn_prefill", ["fla", "fla-recurrent", "flashinfer"]),
         ("dsa_attention", ["fa3"]),
         ("dsa_topk", ["deepgemm-flashinfer", "deepgemm-torch"]),
+        ("moe_fp8", MOE_PEERS),
     ],
 )
 def test_the_peers_are_those_that_the_documents_promise(alias: str, names: list[str]) -> None:
@@ -267,6 +275,7 @@ def _with_dependency(solution: Solution, requirement: str) -> Solution:
         ("flashinfer-python==0.6.18.post1", "flashinfer"),
         ("Flashinfer_Python>=0.6", "flashinfer"),
         ("sgl-deep-gemm", "deep_gemm"),
+        ("lmdeploy==0.18.0", "lmdeploy"),
         ("vllm~=0.24", "vllm"),
     ],
 )

@@ -62,7 +62,7 @@ _NAMES = {
         kopt_controller kopt_harness
     """,
     "library-call": """
-        aiter cudnn deep_gemm fla.ops flash_attn flash_attn_interface flash_mla flashinfer
+        aiter cudnn deep_gemm fla.ops flash_attn flash_attn_interface flash_mla flashinfer lmdeploy
         sglang tensorrt_llm torch._scaled_dot_product_flash_attention
         torch.nn.attention.flex_attention torch.nn.functional.multi_head_attention_forward
         torch.nn.functional.scaled_dot_product_attention torch.nn.MultiheadAttention

@@ -18,7 +18,7 @@ __all__ = ["LIBRARIES", "install_import_hook", "libraries_in_use"]
 LIBRARIES = frozenset(
     {
         "aiter", "deep_gemm", "fla", "flash_attn", "flash_attn_3", "flash_mla", "flashinfer",
-        "flashinfer_bench", "sgl_kernel", "sglang", "tensorrt_llm", "vllm", "xformers",
+        "flashinfer_bench", "lmdeploy", "sgl_kernel", "sglang", "tensorrt_llm", "vllm", "xformers",
     }
 )  # fmt: skip
 """Packages that ship whole operators of this field."""
