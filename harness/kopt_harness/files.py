@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -105,14 +106,26 @@ def read_toml(path: Path, what: str = "TOML file") -> dict[str, Any]:
 def write_output(path: Path, text: str) -> None:
     """Write a file that a user named, whole or not at all; replaces what was there.
 
+    A link stays one: the file that it names is replaced. What is no file (a terminal, a pipe, a
+    device) is written to as it is.
+
     Raises:
         InvalidInputError: If the place is a folder or cannot be written.
     """
     if path.is_dir():
         raise InvalidInputError(f"{str(path)!r} is a folder", hint="give a file name")
     try:
-        write_atomic(path, text)
+        if path.exists() and not _is_replaceable(path):
+            with path.open("a", encoding="utf-8", newline="") as stream:
+                stream.write(text)
+        else:
+            write_atomic(Path(os.path.realpath(path)), text)
     except OSError as error:
         raise InvalidInputError(
             f"cannot write {str(path)!r}: {error.strerror}", hint="name a writable place"
         ) from error
+
+
+def _is_replaceable(path: Path) -> bool:
+    """Whether another file may take its place: not where somebody has it open by descriptor."""
+    return path.is_file() and path.absolute().parts[1:2] not in (("dev",), ("proc",))

@@ -174,14 +174,14 @@ def _run(ablation: Ablation) -> dict[str, object]:
 def _show(state: AppState, document: dict[str, object], markdown: Path | None) -> None:
     from datetime import UTC, datetime
 
-    from kopt_harness.atomic import write_atomic
+    from kopt_harness.files import write_output
 
     from ..ablation import markdown_of
     from ..ablation.report import arm_rows, effect_rows
 
     if markdown is not None:
         command = shlex.join(["kopt", *sys.argv[1:]])
-        write_atomic(markdown, markdown_of(document, f"{datetime.now(UTC):%Y-%m-%d}", command))
+        write_output(markdown, markdown_of(document, f"{datetime.now(UTC):%Y-%m-%d}", command))
 
     def human(console: Console) -> None:
         console.print(f"Ablation {document['ablation']}: time over that of the start")
