@@ -16,7 +16,7 @@ from .campaign import Manifest, read_manifest
 from .indexed import ROUND, open_index, promotion_document, round_digest, run_document
 from .kinds import CAMPAIGN, FINISHED_KEY, PROMOTE
 from .memory import closed_rounds, promote_outcome
-from .result import CandidateRef, PromoteOutcome, RoundResult, promoted_candidate
+from .result import CandidateRef, PromoteOutcome, Review, RoundResult, promoted_candidate
 from .steering import STEER_FILE, Steer, read_steers
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "find_round",
     "find_rounds",
     "find_run",
+    "last_review",
     "list_promotions",
     "newest_run",
     "view_run",
@@ -247,6 +248,27 @@ def find_round(archive: Archive, run_id: str, number: str) -> FoundRound:
     raise NotFoundError(
         f"the run {view.run.id} has no closed round {number!r}", hint=f"closed rounds: {closed}"
     )
+
+
+def last_review(archive: Archive, sha256: str) -> Review | None:
+    """The newest review of a candidate on record; None where nobody has read it.
+
+    Args:
+        archive: Of this machine.
+        sha256: Of the candidate.
+    """
+    with open_index(archive.folder) as index:
+        places = [
+            (run.id, str(digest["round"]))
+            for run in reversed(index.runs(CAMPAIGN))
+            for digest in reversed(index.digests(run.id, ROUND))
+            if sha256 in digest["measured"]
+        ]
+    for run_id, number in places:
+        review = find_round(archive, run_id, number).result.review
+        if review is not None and review.candidate.sha256 == sha256:
+            return review
+    return None
 
 
 def find_rounds(archive: Archive, run_id: str | None, number: str | None) -> tuple[FoundRound, ...]:

@@ -23,13 +23,14 @@ from .campaign import MakeHarness, interruptible, lazy_harness
 from .config import RunConfig
 from .dispatch import Learned, learn_rule
 from .harness import Harness
-from .history import find_round
+from .history import find_round, last_review
 from .indexed import last_target, open_index, runs_document
 from .kinds import CAMPAIGN, PROMOTE, PROMOTE_KEY
 from .policy import awaits_validation, promotion_conditions, validation_conditions
 from .promotion import Promoter
 from .representing import floors_of, representatives_of
-from .result import CandidateRef, Condition, Decision, PromoteOutcome, PromotionRecord
+from .result import CandidateRef, Condition, Decision, PromoteOutcome, PromotionRecord, Review
+from .reviewing import review_condition
 from .state import Observation, derive_state
 from .world import Promotion, Representative
 
@@ -165,7 +166,10 @@ def reverify(
         lazy_harness(lambda: make_harness(target, config)) as harness,
         interruptible("the promotion", go_on),
     ):
-        attempt = _Attempt(catalog, promotable, incumbent, config, journal, harness, overridden)
+        review = last_review(Archive(catalog.root.local), candidate.sha256)
+        attempt = _Attempt(
+            catalog, promotable, incumbent, config, journal, harness, overridden, review
+        )
         sweep, conditions = attempt.measure()
         failed = [condition for condition in conditions if not condition.ok]
         if failed:
@@ -189,6 +193,8 @@ class _Attempt(NamedTuple):
     journal: Journal
     harness: Callable[[], Harness]
     overridden: tuple[str, ...]
+    review: Review | None
+    """The newest on record."""
 
     def measure(self) -> tuple[SweepResult, tuple[Condition, ...]]:
         """The sweep, and where all else holds the validation; with all conditions."""
@@ -201,6 +207,8 @@ class _Attempt(NamedTuple):
             rules=rules,
             overridden=self.overridden,
         )
+        if self.review is not None:
+            conditions = (*conditions, review_condition(self.review, self.overridden))
         validation = None
         if awaits_validation(conditions, rules):
             validation = Validation.model_validate(self._recorded("validation", self._validate))

@@ -20,7 +20,15 @@ from .agents import Question
 from .asking import Answering
 from .result import CandidateRef, Condition, Decision, Review, gate_document, sweep_summary
 
-__all__ = ["REVIEW", "Subject", "review_of", "review_question", "reviewed", "without_comments"]
+__all__ = [
+    "REVIEW",
+    "Subject",
+    "review_condition",
+    "review_of",
+    "review_question",
+    "reviewed",
+    "without_comments",
+]
 
 REVIEW = "review"
 """Name of the condition, and of the flag that a person may accept."""
@@ -151,6 +159,25 @@ def _is_text(node: ast.stmt) -> bool:
     )
 
 
+def review_condition(review: Review, accepted: Collection[str]) -> Condition:
+    """What a review on record means for a promotion.
+
+    Args:
+        review: Of the candidate.
+        accepted: Flags that a person has accepted.
+    """
+    return Condition(
+        name=REVIEW,
+        required="no objection of the reviewer, or a person who sets it aside",
+        measured=f"{review.verdict} by {review.by}: {_said(review)}",
+        ok=review.verdict == "ok" or REVIEW in accepted,
+    )
+
+
+def _said(review: Review) -> str:
+    return "; ".join(review.reasons) or "nothing"
+
+
 def reviewed(decision: Decision, review: Review, accepted: Collection[str]) -> Decision:
     """The decision with one condition more; a promotion that is objected to is held up.
 
@@ -159,16 +186,10 @@ def reviewed(decision: Decision, review: Review, accepted: Collection[str]) -> D
         review: Of the candidate.
         accepted: Flags that a person has accepted.
     """
-    said = "; ".join(review.reasons) or "nothing"
-    is_ok = review.verdict == "ok" or REVIEW in accepted
-    condition = Condition(
-        name=REVIEW,
-        required="no objection of the reviewer, or a person who sets it aside",
-        measured=f"{review.verdict} by {review.by}: {said}",
-        ok=is_ok,
-    )
+    condition = review_condition(review, accepted)
     evidence = (*decision.evidence, condition)
-    if is_ok or not decision.label.startswith("promote"):
+    if condition.ok or not decision.label.startswith("promote"):
         return decision.model_copy(update={"evidence": evidence})
+    said = _said(review)
     reason = f"{review.candidate.name} is kept, not promoted: {review.by} has objected: {said}"
     return Decision(label="archive", code=REVIEW, reason=reason, evidence=evidence)

@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 from kopt_controller.agents import AgentTask, Answer, Drafted, Question, Writer
 from kopt_controller.campaign import open_campaign
+from kopt_controller.config import RunConfig
 from kopt_controller.costs import Usage
 from kopt_controller.report import search_lines
+from kopt_controller.result import PromoteOutcome
+from kopt_controller.reverify import find_promotable, reverify
 from kopt_controller.reviewing import without_comments
+from kopt_controller.simulated import SimulatedHarness
 from kopt_controller.steering import STEER_FILE, Steer, append_steers
+from kopt_harness.archive import Archive
 from kopt_harness.journal import read_journal
 from kopt_harness.ledger import Ledger
 from kopt_harness.schema import SourceFile
@@ -85,6 +90,34 @@ def test_a_person_may_set_an_objection_aside(toy: Toy) -> None:
     result = campaign.execute().rounds[0]
     assert result.decision.label == "promote"
     assert result.incumbent.name.startswith("tuned")
+
+
+@pytest.mark.parametrize("by", ["round", "hash"])
+def test_an_objection_on_record_holds_a_later_promotion_up(toy: Toy, by: str) -> None:
+    """Whoever promotes the same bytes has to set it aside, and that is on record."""
+    critic = _Person("critic", _data(verdict="flag", reasons=["keeps results in a cache"]))
+    outcome = _campaign(toy, {}, reviewer=critic).execute()
+    best = outcome.rounds[0].best
+    what = f"{outcome.run}/1" if by == "round" else best.sha256
+
+    def promote(*overridden: str) -> PromoteOutcome:
+        return reverify(
+            toy.catalog,
+            find_promotable(toy.catalog, Archive(toy.root.local), what, "cpu"),
+            RunConfig(),
+            lambda target, _: SimulatedHarness(target.name, toy.device),
+            overridden=overridden,
+            notify=lambda _: None,
+        )
+
+    refused = promote()
+    assert not refused.applied
+    measured = {c.name: c.measured for c in refused.conditions if not c.ok}
+    assert next(iter(measured)) == "review"
+    assert measured["review"] == "flag by critic: keeps results in a cache"
+    done = promote("review")
+    assert done.applied
+    assert done.overridden == ("review",)
 
 
 @pytest.mark.parametrize(
