@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from kopt_harness.errors import LimitReachedError
-from kopt_harness.journal import read_journal
+from kopt_harness.journal import JournalRecord, read_journal
 from kopt_harness.lease import waited_s
 from kopt_harness.ledger import Ledger
 from kopt_harness.schema import GateResult, Profile, Solution, SweepResult, Validation, Workload
@@ -36,7 +36,16 @@ from .costs import (
 )
 from .harness import Harness
 
-__all__ = ["COSTS_FILE", "CompletedLedger", "Meter", "MeteredHarness", "RunCosts", "read_costs"]
+__all__ = [
+    "COSTS_FILE",
+    "CompletedLedger",
+    "Meter",
+    "MeteredHarness",
+    "Reached",
+    "RunCosts",
+    "reached",
+    "read_costs",
+]
 
 COSTS_FILE = "costs.jsonl"
 """In the folder of a run."""
@@ -55,8 +64,45 @@ class CompletedLedger(Ledger, Protocol):
         ...
 
 
+class Reached(NamedTuple):
+    """A limit that bars anything further."""
+
+    name: str
+    """Field of ``Limits``."""
+    used: float
+    limit: float
+    unit: str
+
+    @property
+    def option(self) -> str:
+        """Of the command line, that sets it."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def __str__(self) -> str:
+        return f"the campaign has used {self.used:.6g} {self.unit}, and may use {self.limit:.6g}"
+
+
+def reached(limits: Limits, spent: CostReport, wall_s: float) -> Reached | None:
+    """The first limit that was reached; None where there is something left of each.
+
+    Args:
+        limits: Of a campaign.
+        spent: In all its rounds.
+        wall_s: Of all its processes.
+    """
+    for name, limit, used, unit in (
+        ("max_dollars", limits.max_dollars, spent.total.dollars, "dollars"),
+        ("max_tokens", limits.max_tokens, spent.total.tokens, "tokens"),
+        ("max_device_s", limits.max_device_s, spent.device_s, "seconds of the device"),
+        ("max_wall_s", limits.max_wall_s, wall_s, "seconds"),
+    ):
+        if limit is not None and used >= limit:
+            return Reached(name, used, limit, unit)
+    return None
+
+
 class RunCosts(NamedTuple):
-    """What a run has cost, as far as its rounds were closed."""
+    """What a run has cost, by round."""
 
     rounds: dict[int, CostReport]
     wall_s: float
@@ -64,7 +110,7 @@ class RunCosts(NamedTuple):
 
     @property
     def total(self) -> CostReport | None:
-        """Of all closed rounds; None where there is none."""
+        """Of all rounds; None where nothing was noted of any."""
         return total_of(list(self.rounds.values())) if self.rounds else None
 
     def document(self) -> dict[str, Any] | None:
@@ -73,11 +119,12 @@ class RunCosts(NamedTuple):
         return None if total is None else {**cost_document(total), "campaign_wall_s": self.wall_s}
 
 
-def read_costs(folder: Path) -> RunCosts:
+def read_costs(folder: Path, journal: Sequence[JournalRecord] = ()) -> RunCosts:
     """The costs of a run, also while it goes on.
 
     Args:
         folder: Of the run.
+        journal: Its records: with them the round that is not closed yet is counted as well.
 
     Raises:
         InvalidInputError: If its file is damaged.
@@ -89,7 +136,17 @@ def read_costs(folder: Path) -> RunCosts:
         for record in records
         if (match := _ROUND.fullmatch(record.key))
     }
-    return RunCosts(rounds, _walls({record.key: record.value for record in records}))
+    own = {record.key: record.value for record in records}
+    uses = uses_in(
+        {each.key: each.value for each in journal if any(part in each.key for part in _COUNTED)}
+    )
+    measured = device_uses_in(own) if journal else ()
+    for number in sorted({each.round for each in (*uses, *measured)} - rounds.keys()):
+        rounds[number] = cost_report(
+            [use.usage for use in uses if use.round == number],
+            [each for each in measured if each.round == number],
+        )
+    return RunCosts(rounds, _walls(own))
 
 
 def _walls(records: Mapping[str, dict[str, Any]]) -> float:
@@ -195,20 +252,12 @@ class Meter:
         """
         self._has_worked = True
         self.note_wall()
-        spent = self.report()
-        limits = self._limits
-        for name, limit, used, unit in (
-            ("max_dollars", limits.max_dollars, spent.total.dollars, "dollars"),
-            ("max_tokens", limits.max_tokens, spent.total.tokens, "tokens"),
-            ("max_device_s", limits.max_device_s, spent.device_s, "seconds of the device"),
-            ("max_wall_s", limits.max_wall_s, self.wall_s(), "seconds"),
-        ):
-            if limit is not None and used >= limit:
-                option = f"--{name.replace('_', '-')}"
-                raise LimitReachedError(
-                    f"the campaign has used {used:.6g} {unit}, and may use {limit:.6g}",
-                    hint=f"go on with more: {self._go_on} {option} N".replace("  ", " "),
-                )
+        found = reached(self._limits, self.report(), self.wall_s())
+        if found is not None:
+            raise LimitReachedError(
+                str(found),
+                hint=f"go on with more: {self._go_on} {found.option} N".replace("  ", " "),
+            )
 
     def note_wall(self) -> None:
         """Keeps how long this process has run."""

@@ -8,6 +8,7 @@ from typing import Any
 import kopt_tests_agents
 import pytest
 from kopt_controller.campaign import open_campaign
+from kopt_controller.cli import main
 from kopt_controller.costs import (
     Allowance,
     Limits,
@@ -142,7 +143,7 @@ def _device(toy: Toy) -> Any:
 
 
 def test_a_dollar_limit_stops_a_campaign_which_then_goes_on(
-    toy: Toy, install: Any, toy_draft: Any, leaves: Any
+    toy: Toy, install: Any, toy_draft: Any, leaves: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its state is saved: with a higher limit it goes on where it stopped, and pays once."""
     install("claude", [_writes(toy_draft, leaves, 0.6, "y.copy_(x + 1)", "one")])
@@ -155,6 +156,16 @@ def test_a_dollar_limit_stops_a_campaign_which_then_goes_on(
     assert "0.6" in caught.value.message
     path = campaign.run.journal_path
     assert not any(record.key == "finished" for record in read_journal(path))
+    command = ["--root", str(toy.root.path), "status"]
+    assert main([*command, "--json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert status["state"] == "interrupted"
+    assert status["limit"] == {"name": "max_dollars", "used": 0.6, "limit": 0.5}
+    assert status["cost"]["total"]["dollars"] == 0.6
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "0.6 of 0.5 dollars" in said
+    assert f"kopt resume {campaign.run.id} --max-dollars N" in said
 
     install("claude", [_writes(toy_draft, leaves, 0.3, "y.copy_(1 + x)", "two")])
     harness = SimulatedHarness("cpu", device)

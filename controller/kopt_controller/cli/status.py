@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..history import RunView
+    from ..metering import RunCosts
     from ..report import Block
 
 WATCH_S = 2.0
@@ -75,7 +76,9 @@ def status(ctx: typer.Context, run: RunArgument = None, watch: WatchOption = Fal
         view = find_run(archive, view.run.id)
     document: dict[str, Any] = {"run": None} if view is None else view.document()
     if isinstance(view, RunView):
-        document["cost"] = read_costs(view.run.folder).document()
+        costs = read_costs(view.run.folder, view.records)
+        document["cost"] = costs.document()
+        document["limit"] = _limit(view, costs)
         steers = view.pending_steers
         document["pending_steers"] = [each.model_dump(mode="json") for each in steers]
     if view is not None:
@@ -94,6 +97,17 @@ def status(ctx: typer.Context, run: RunArgument = None, watch: WatchOption = Fal
             _print(console, document)
 
     emit(state, document, human)
+
+
+def _limit(view: RunView, costs: RunCosts) -> dict[str, Any] | None:
+    """The limit that has ended it, by its manifest: ``kopt resume`` needs a higher one."""
+    from ..metering import reached
+
+    total, limits = costs.total, view.manifest.config.limits
+    if view.state != "interrupted" or total is None:
+        return None
+    found = reached(limits, total, costs.wall_s)
+    return None if found is None else {"name": found.name, "used": found.used, "limit": found.limit}
 
 
 def _problems(archive: Archive, run: str) -> list[str]:
@@ -234,7 +248,15 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     if document["promotable"] is not None:
         console.print(f"Waits for a person: kopt promote {document['promotable']}")
     if document["state"] == "interrupted":
-        console.print(f"Not finished: kopt resume {document['run']}")
+        option = ""
+        if (limit := document["limit"]) is not None:
+            option = f" --{limit['name'].replace('_', '-')} N"
+            what = limit["name"].removeprefix("max_")
+            console.print(
+                f"Limit reached: {limit['used']:.6g} of {limit['limit']:.6g} {what}; "
+                "to go on, give it more"
+            )
+        console.print(f"Not finished: kopt resume {document['run']}{option}")
 
 
 def _print_promotion(console: Console, document: dict[str, Any]) -> None:

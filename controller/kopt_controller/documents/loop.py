@@ -128,7 +128,16 @@ class CampaignRow(Model):
     """Later ones that moved the incumbent."""
     rounds: tuple[RoundRow, ...]
     cost: RunCost | None
-    """Of its closed rounds; null where nothing was noted."""
+    """Of its rounds, in a list of runs of its closed ones; null where nothing was noted."""
+
+
+class ReachedLimit(Model):
+    """A limit of a campaign that was reached."""
+
+    name: str
+    """``max_dollars`` and the like."""
+    used: float
+    limit: float
 
 
 class CampaignStatusDocument(CampaignRow):
@@ -136,6 +145,8 @@ class CampaignStatusDocument(CampaignRow):
 
     pending_steers: tuple[Steer, ...]
     """What people have said and no round has taken yet."""
+    limit: ReachedLimit | None
+    """What bars it from going on; null where nothing does, or it is not interrupted."""
     retained: CandidateRef | None
     """The incumbent now."""
     problems: tuple[str, ...]
