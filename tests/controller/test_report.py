@@ -143,6 +143,24 @@ def test_the_headline_is_said_in_the_page_and_in_markdown(retained: Chapter) -> 
         assert "Provisional" in text
 
 
+def test_what_cannot_be_told_apart_has_no_factor(retained: Chapter) -> None:
+    """The headline of an undecided comparison is that it is undecided, and its labels stay apart."""
+    assert retained.headline is not None
+    changes = {"ratio": 1.07, "ci": (0.78, 1.47), "workloads": 1}
+    headline = retained.headline.model_copy(update=changes)
+    open_ = edition_of(retained.model_copy(update={"headline": headline}))
+    for text in (page(open_, interactive=False), markdown(open_)):
+        assert "as fast" not in text.partition("Distance to")[0].replace("equally fast", "")
+        assert "over 1 workload" in text
+        assert "1 workloads" not in text
+    text = page(open_, interactive=False)
+    assert '<p class="big">undecided<span></span></p>' in text
+    (strip,) = re.findall(r'<svg class="chart strip".*?</svg>', text, re.DOTALL)
+    heights = re.findall(r'<text class="note" x="[^"]+" y="([^"]+)"', strip)
+    assert len(set(heights)) == 2
+    assert "**Undecided.**" in markdown(open_)
+
+
 def test_rows_of_markdown_tables_have_as_many_cells_as_headings(searched: Chapter) -> None:
     """Also where a text has bars and line breaks in it."""
     text = markdown(edition_of(hostile(searched)))

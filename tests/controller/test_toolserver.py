@@ -211,6 +211,8 @@ def test_bad_arguments_are_errors_with_a_hint(scratch_root: Root, drafts: Path) 
             ("workloads", {"definition": "gdn_encode"}),
             ("diagnose", {"report": "right/config.toml"}),
             ("nothing", {}),
+            ("check", {"solution": "right", "workload": ["0"], "seed": 1}),
+            ("budget", {"reset": True}),
         ]
         found = [await session.call_tool(name, arguments) for name, arguments in asked]
         return found, await session.call_tool("budget", {})
@@ -224,6 +226,8 @@ def test_bad_arguments_are_errors_with_a_hint(scratch_root: Root, drafts: Path) 
     assert "check: 'trials' must be a whole number, not 'many'" in texts[4]
     assert "check: 'solution' is missing\nhint: arguments are solution, workloads" in texts[5]
     assert "no tool 'nothing'\nhint: tools are bench" in texts[8]
+    assert "check has no argument 'seed', 'workload'\nhint: arguments are solution, w" in texts[9]
+    assert "budget has no argument 'reset'\nhint: arguments are none" in texts[10]
     assert "pydantic" not in "".join(texts)
     assert "gdn_encode" in texts[6]
     assert "hint:" in texts[6]

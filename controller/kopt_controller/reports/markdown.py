@@ -67,11 +67,15 @@ def _headline(headline: Headline | None) -> Iterator[str]:
         return
     ratio = interval(headline.ratio, headline.ci)
     level = "" if headline.ci is None else f" ({percent(headline.confidence)} interval)"
-    times = "" if not headline.ratio else f"**{value(1 / headline.ratio)}\u00d7 as fast.** "
+    times = ""
+    if headline.ratio:
+        said = f"{value(1 / headline.ratio)}\u00d7 as fast" if headline.is_decided else "Undecided"
+        times = f"**{said}.** "
+    plural = "" if headline.workloads == 1 else "s"
     became = f", {headline.became}" if headline.became else ""
     yield (
         f"{times}{_text(headline.candidate.name)} takes {ratio}{level} of the time of "
-        f"{_text(headline.incumbent.name)} over {headline.workloads} workloads: mean "
+        f"{_text(headline.incumbent.name)} over {headline.workloads} workload{plural}: mean "
         f"{value(headline.candidate_mean_us, 4)} us against "
         f"{value(headline.incumbent_mean_us, 4)} us. Decision: {headline.decision}{became}. "
         f"Measured {moment(headline.date)}, epoch `{headline.epoch}`, {_text(headline.source)}."

@@ -266,13 +266,20 @@ def _big(chapter: Chapter, headline: Headline) -> dict[str, Any]:
     keys += [("Measured", moment(headline.date)), ("Epoch", headline.epoch)]
     ratio = headline.ratio
     return {
-        "number": "-" if not ratio else f"{value(1 / ratio)}\u00d7",
-        "unit": "as fast",
+        "number": _number(headline),
+        "unit": "as fast" if headline.is_decided else "",
         "ratio": interval(ratio, headline.ci),
         "confidence": percent(headline.confidence),
         "facts": keys,
         "strip": _safe(_strip(headline)),
     }
+
+
+def _number(headline: Headline) -> str:
+    """What is read first: no factor where the interval does not tell the two apart."""
+    if not headline.ratio:
+        return "-"
+    return f"{value(1 / headline.ratio)}\u00d7" if headline.is_decided else "undecided"
 
 
 def _strip(headline: Headline) -> str:
@@ -288,12 +295,12 @@ def _strip(headline: Headline) -> str:
     width = max(float(end) - float(start), 2.0)
     text = interval(headline.ratio, headline.ci)
     return (
-        '<svg class="chart strip" viewBox="0 0 420 46" role="img" '
+        '<svg class="chart strip" viewBox="0 -14 420 60" role="img" '
         f'aria-label="Interval of the ratio: {text}; at 1 both are equally fast">'
         f'<path class="grid" d="M8 18H412"/><rect class="band" x="{start}" y="9" '
         f'width="{width:.1f}" height="18" rx="3"/><path class="mark" d="M{same} 4V32"/>'
         f'<circle class="dot" cx="{here}" cy="18" r="4.5"/>'
-        f'<text class="note" x="{same}" y="43" text-anchor="middle">1: equally fast</text>'
+        f'<text class="note" x="{same}" y="-2" text-anchor="middle">1: equally fast</text>'
         f'<text class="note" x="{here}" y="43" text-anchor="middle">{value(headline.ratio)}</text>'
         "</svg>"
     )

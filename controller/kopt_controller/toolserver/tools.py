@@ -195,14 +195,17 @@ class _Server(MCPServer[Any]):
         tools = {tool.name: tool for tool in await self.list_tools()}
         if name not in tools:
             raise ToolError(f"no tool {name!r}\nhint: tools are {', '.join(tools)}")
+        properties = tools[name].input_schema.get("properties", {})
+        hint = f"hint: arguments are {', '.join(properties) or 'none'}"
+        # The package drops what a tool has no parameter for; it would run with other ones.
+        if unknown := sorted(arguments.keys() - properties.keys()):
+            raise ToolError(f"{name} has no argument {', '.join(map(repr, unknown))}\n{hint}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if not isinstance(error.__cause__, ValidationError):
                 raise
-            known = ", ".join(tools[name].input_schema.get("properties", {})) or "none"
-            said = all_faults(error.__cause__)
-            raise ToolError(f"{name}: {said}\nhint: arguments are {known}") from error
+            raise ToolError(f"{name}: {all_faults(error.__cause__)}\n{hint}") from error
 
 
 def build_server(tools: Tools, version: str) -> MCPServer[Any]:

@@ -140,6 +140,12 @@ class Headline(View):
     """``RUN/ROUND``, or the folder of the evidence."""
     provisional: bool = False
     limits: str = ""
+    """What limits it now, one sentence."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the interval tells the two apart; without one nothing does."""
+        return self.ci is not None and not self.ci[0] <= 1 <= self.ci[1]
 
     @property
     def became(self) -> str:
@@ -150,8 +156,6 @@ class Headline(View):
             return ""
         waits = "waits for kopt promote" if self.decision == "promote" else "not promoted"
         return f"newest version of the line, {waits}"
-
-    """What limits it now, one sentence."""
 
 
 class EfficiencyRow(View):
