@@ -144,7 +144,7 @@ def test_the_headline_is_said_in_the_page_and_in_markdown(retained: Chapter) -> 
 
 
 def test_what_cannot_be_told_apart_has_no_factor(retained: Chapter) -> None:
-    """The headline of an undecided comparison is that it is undecided, and its labels stay apart."""
+    """An undecided comparison is called so first, and its labels stay apart."""
     assert retained.headline is not None
     changes = {"ratio": 1.07, "ci": (0.78, 1.47), "workloads": 1}
     headline = retained.headline.model_copy(update=changes)
