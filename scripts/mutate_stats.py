@@ -36,6 +36,14 @@ TESTS = {
 TIMEOUT_S = 120.0
 """A mutant that never ends is killed as well."""
 
+_PROFILE = """
+from hypothesis import Phase, settings
+
+settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate])
+settings.load_profile("mutants")
+"""
+"""That a test fails is enough: nobody reads a smaller example."""
+
 EQUIVALENT = {
     ("student", "_TINY"): "any tiny number keeps Lentz's fractions from zero",
     ("student", "_TERMS"): "the fraction converges long before",
@@ -101,21 +109,24 @@ class Mutant(NamedTuple):
     source: str
 
 
+class _Place(NamedTuple):
+    """Where a change is possible, and which."""
+
+    line: int
+    change: str
+
+
 class _Editor(ast.NodeTransformer):
     """Applies the ``wanted``-th possible change, counted over the whole module."""
 
-    def __init__(self, wanted: int) -> None:
+    def __init__(self, wanted: int | None = None) -> None:
         self._wanted = wanted
-        self._seen = 0
-        self.line = 0
-        self.what = ""
+        self.places: list[_Place] = []
+        """Those that were come by; all, where none is wanted."""
 
     def _now(self, node: ast.expr, what: str) -> bool:
-        self._seen += 1
-        if self._seen - 1 != self._wanted:
-            return False
-        self.line, self.what = node.lineno, what
-        return True
+        self.places.append(_Place(node.lineno, what))
+        return len(self.places) - 1 == self._wanted
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         """Bounds that are inclusive or not, and directions."""
@@ -181,21 +192,24 @@ class _Editor(ast.NodeTransformer):
         return node
 
 
-def mutants(module: str) -> Iterator[Mutant]:
-    """All of a module, in the order of its lines."""
+def mutants(module: str, line: str = "", change: str = "") -> Iterator[Mutant]:
+    """Those of a module, in the order of its lines.
+
+    Args:
+        module: Its name.
+        line: Only of lines with these words.
+        change: Only changes that end with these.
+    """
     text = (PACKAGE / "bench" / f"{module}.py").read_text()
     lines = text.splitlines()
-    number = 0
-    while True:
-        editor = _Editor(number)
-        tree = editor.visit(ast.parse(text))
-        if not editor.what:
-            return
-        source = ast.unparse(ast.fix_missing_locations(tree))
-        yield Mutant(
-            module, editor.line, f"{lines[editor.line - 1].strip()}: {editor.what}", source
-        )
-        number += 1
+    every = _Editor()
+    every.visit(ast.parse(text))
+    for number, place in enumerate(every.places):
+        words = lines[place.line - 1].strip()
+        if line in words and place.change.endswith(change):
+            tree = _Editor(number).visit(ast.parse(text))
+            source = ast.unparse(ast.fix_missing_locations(tree))
+            yield Mutant(module, place.line, f"{words}: {place.change}", source)
 
 
 def fixed_mutants() -> list[Mutant]:
@@ -210,9 +224,9 @@ def fixed_mutants() -> list[Mutant]:
     )
     found = []
     for module, line, change in wanted:
-        every = [m for m in mutants(module) if line in m.what and m.what.endswith(change)]
-        assert every, f"no mutant of {line!r}: the list is not in step with the code"
-        found.append(every[0])
+        first = next(mutants(module, line, change), None)
+        assert first is not None, f"no mutant of {line!r}: the list is not in step with the code"
+        found.append(first)
     return found
 
 
@@ -222,11 +236,13 @@ def survives(mutant: Mutant) -> bool:
         package = Path(folder) / "kopt_harness"
         shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
         (package / "bench" / f"{mutant.module}.py").write_text(mutant.source)
+        (Path(folder) / "mutant_profile.py").write_text(_PROFILE)
         tests = [
             str(ROOT / "tests" / "harness" / name)
             for name in TESTS.get(mutant.module, ("test_stats.py",))
         ]
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        command += ["-p", "mutant_profile"]
         command += ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), *tests]
         environment = os.environ | {"PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
         environment["HYPOTHESIS_STORAGE_DIRECTORY"] = str(Path(folder) / "hypothesis")

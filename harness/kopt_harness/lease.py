@@ -3,7 +3,8 @@
 A lease is a file lock named after the device, in a folder that every user of the machine
 shares; the kernel drops it when its process dies, however that happens. It is not
 reentrant: taking it twice in one process waits for itself. On the CPU the device is the
-machine, so timing excludes other timing there too.
+machine, so timing excludes other timing there too. Those who wait get it in the order in which
+they asked: whoever gives it back and wants it again stands behind them.
 
 A device on which something went wrong that the next user would suffer from is *quarantined*: a
 file beside its lock says why, and no lease is given. It ends when the processes named in it are
@@ -29,6 +30,7 @@ from filelock import Timeout as LockTimeout
 
 from .atomic import write_atomic
 from .errors import InfraError, UsageError
+from .turns import acquire_in_turn
 
 __all__ = [
     "CPU_DEVICE",
@@ -78,7 +80,7 @@ def device_lease(
     lock = FileLock(path, mode=0o666)
     try:
         with _waiting():
-            lock.acquire(timeout=timeout_s, poll_interval=0.02)
+            acquire_in_turn(lock, path.with_suffix(".wait"), timeout_s)
     except LockTimeout as error:
         pid = holder(device, folder=place)
         by = "another process" if pid is None else f"process {pid}"

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from .atomic import write_atomic
 from .baselines import baselines_document, reference_latency, workload_medians
+from .block_records import SAMPLES_FILE
 from .errors import InvalidInputError
 from .schema import SCHEMA_VERSION, Comparison, Solution, SweepResult
 
@@ -102,7 +103,7 @@ def write_evidence(folder: Path, evidence: Evidence) -> None:
     """
     write_atomic(folder / "solution.json", evidence.solution.model_dump_json(indent=1) + "\n")
     samples = json.dumps(evidence.samples, separators=(",", ":")).encode()
-    write_atomic(folder / "samples.json.gz", gzip.compress(samples, mtime=0))
+    write_atomic(folder / SAMPLES_FILE, gzip.compress(samples, mtime=0))
     for name in ("decision", "profile", "summary"):
         document: dict[str, Any] = getattr(evidence, name)
         write_atomic(folder / f"{name}.json", json.dumps(document, indent=1) + "\n")

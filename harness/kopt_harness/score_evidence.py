@@ -2,17 +2,20 @@
 
 Read are ``summary.json`` of a promotion and the JSON documents of ``check``, ``bench`` and
 ``sweep`` (also ``result.json`` beside a sweep's journal). A baseline comes from the document
-itself, or from a ``bench`` or ``sweep`` of the baseline beside it that is of the same
-definition, target and epoch: latencies of two epochs are not divided by each other.
+itself, from the blocks that a promotion keeps of the solution that was replaced, or from a
+``bench`` or ``sweep`` of the baseline beside it that is of the same definition, target and
+epoch: latencies of two epochs are not divided by each other.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .block_records import SAMPLES_FILE, incumbent_median_us, pooled_by_shape, retained_blocks
 from .errors import InvalidInputError, KoptError, NotFoundError, UsageError
 from .files import read_json
 from .foreign import Knowledge, read_results
@@ -25,10 +28,6 @@ REFERENCE = "reference"
 """The PyTorch reference: the baseline of the official score."""
 
 _NOTHING_LEARNT = frozenset({"infra", "invalid"})
-_BASELINE_HINT = (
-    "measure one with: kopt sweep DIR --baseline NAME --out-dir results, then: kopt score results "
-    "--baseline NAME"
-)
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,10 @@ class Sheet:
     times_us: Mapping[str, float | None]
     baselines: Mapping[str, Mapping[str, tuple[float | None, float | None]]]
     """By name of the baseline and uuid: baseline and solution, measured side by side."""
+    axes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By uuid, where they are needed to read the blocks beside the document."""
+    replaced: str | None = None
+    """The solution that was the incumbent before, where its blocks lie beside the document."""
     foreign: bool = False
 
 
@@ -116,11 +119,12 @@ def measured(sheet: Sheet, baseline: str, sheets: Sequence[Sheet] = ()) -> dict[
     beside = [other for other in sheets if _beside(sheet, other)]
     pairs = _pairs(sheet, baseline, beside)
     if pairs is None:
-        names = sorted({*sheet.baselines, *(other.solution for other in beside)})
+        replaced = () if sheet.replaced is None else (sheet.replaced,)
+        names = sorted({*sheet.baselines, *replaced, *(other.solution for other in beside)})
         known = f"it has {', '.join(names)}; " if names else ""
         raise NotFoundError(
             f"the evidence of {sheet.definition} in {sheet.file!r} has no baseline {baseline!r}",
-            hint=known + _BASELINE_HINT,
+            hint=f"{known}{_how_to_measure(sheet, baseline)}",
         )
     found = {
         uuid: Measured(passed, solution_us=pairs[uuid][1], baseline_us=pairs[uuid][0])
@@ -145,10 +149,33 @@ def _pairs(
         return sheet.baselines[baseline]
     if sheet.solution == baseline:
         return {uuid: (time, time) for uuid, time in sheet.times_us.items()}
+    if sheet.replaced == baseline:
+        return _replaced(sheet)
     other = next((other for other in beside if other.solution == baseline), None)
     if other is None:
         return None
     return {uuid: (other.times_us.get(uuid), time) for uuid, time in sheet.times_us.items()}
+
+
+def _replaced(sheet: Sheet) -> dict[str, tuple[float | None, float | None]]:
+    """The solution that was to be beaten, out of the paired blocks that decided it."""
+    rows = [{"uuid": uuid, "axes": axes} for uuid, axes in sheet.axes.items()]
+    blocks = pooled_by_shape(rows, retained_blocks(Path(sheet.file).parent))
+    return {uuid: (incumbent_median_us(blocks[uuid]), sheet.times_us[uuid]) for uuid in sheet.axes}
+
+
+def _how_to_measure(sheet: Sheet, baseline: str) -> str:
+    """Commands that make the evidence; of the packed solution, where it lies beside."""
+    packed = Path(sheet.file).with_name("solution.json")
+    solution, target = "DIR", ""
+    if not sheet.foreign:
+        target = f" --target {sheet.target}"
+        solution = shlex.quote(str(packed)) if packed.is_file() else solution
+    name = shlex.quote(baseline)
+    return (
+        f"measure it with: kopt sweep {solution}{target} --baseline {name} --out-dir results, "
+        f"then: kopt score results --baseline {name}"
+    )
 
 
 def _beside(sheet: Sheet, other: Sheet) -> bool:
@@ -197,6 +224,8 @@ def _reader_of(document: Any) -> Any:
 def _summary(file: str, document: dict[str, Any]) -> Sheet:
     rows = {row["uuid"]: row for row in document["workloads"]}
     names = {name for row in rows.values() for name in row["baselines"]}
+    has_blocks = Path(file).with_name(SAMPLES_FILE).is_file()
+    replaced = (document.get("incumbent") or {}).get("name") if has_blocks else None
     return Sheet(
         file=file,
         definition=str(document["definition"]),
@@ -213,12 +242,15 @@ def _summary(file: str, document: dict[str, Any]) -> Sheet:
             }
             for name in names
         },
+        axes={uuid: dict(row["axes"]) for uuid, row in rows.items()} if has_blocks else {},
+        replaced=None if replaced is None else str(replaced),
     )
 
 
 def _evaluation(file: str, document: dict[str, Any]) -> Sheet:
     rows = {row["uuid"]: row for row in document["workloads"]}
     compared = [document.get("comparison"), document.get("baseline")]
+    names = {name for row in rows.values() for name in row.get("baselines", ())}
     return Sheet(
         file=file,
         definition=str(document["solution"]["definition"]),
@@ -233,6 +265,14 @@ def _evaluation(file: str, document: dict[str, Any]) -> Sheet:
         },
         times_us={uuid: _us(_median(row)) for uuid, row in rows.items()},
         baselines={
+            # Of several baselines only the first has its comparison in the document.
+            name: {
+                uuid: (_us(row["baselines"].get(name)), _us(_median(row)))
+                for uuid, row in rows.items()
+            }
+            for name in names
+        }
+        | {
             comparison["a"]["name"]: {
                 row["uuid"]: (_us(row["a_median_us"]), _us(row["b_median_us"]))
                 for row in comparison["workloads"]

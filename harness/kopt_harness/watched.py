@@ -58,13 +58,14 @@ class _WatchedWorkers(Workers):
 class WatchedSession(Session):
     """Knows what the last call was given and what it left, by digest."""
 
+    _workers_type = _WatchedWorkers
+
     def __init__(
         self, setting: Setting, definition: Definition, workloads: Sequence[Workload]
     ) -> None:
         super().__init__(setting, definition, workloads)
-        self._workers.close()
-        self._watched_workers = _WatchedWorkers(setting, definition, self._arena, salt=0)
-        self._workers = self._watched_workers
+        assert isinstance(self._workers, _WatchedWorkers)
+        self._watched_workers = self._workers
         self._places: dict[str, int] | None = None
 
     def call(
@@ -81,8 +82,7 @@ class WatchedSession(Session):
 
     def call_again(self, number: int) -> None:
         """Lets the next call of a set have the very contents of the last one."""
-        assert self._workload is not None
-        self._used.discard((self._workload.uuid, number))
+        self._inputs.note_restored(number)
 
     def judge_cpu_ns(self) -> int:
         """Processor time of the judge so far; other work on the machine does not count."""
@@ -104,9 +104,8 @@ class WatchedSession(Session):
         return self._digest(list(self.definition.outputs))
 
     def _digest(self, names: Sequence[str]) -> str:
-        assert self._workload is not None
         return self._watched_workers.digest(
             names=names,
-            axes=self._workload.axes,
+            axes=self._inputs.workload.axes,
             shifts=self._places or dict.fromkeys(self._arena.by_name(), 0),
         )

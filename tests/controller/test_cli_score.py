@@ -133,6 +133,58 @@ def test_a_baseline_that_is_not_there(
     assert score(decode_root, "--baseline", "fla")[0] == 0
 
 
+def test_the_solution_that_was_replaced_is_a_baseline(
+    score: Callable[..., Any], decode_root: Path, repo_root: Path
+) -> None:
+    """A promotion keeps the paired blocks of both: committed evidence is scored by them."""
+    place = Path("artifacts") / "retained" / DECODE / "h200"
+    (decode_root / place.parent).mkdir(parents=True)
+    (decode_root / place).symlink_to(repo_root / place)
+    kept = json.loads((repo_root / place / "summary.json").read_text())
+    code, document = score(decode_root, "--target", "h200", "--baseline", "torch-vectorized")
+    (row,) = document["definitions"]
+    assert (code, row["workloads"], row["failed"], row["missing"]) == (0, 54, [], [])
+    means = kept["incumbent"]["mean_us"] / kept["mean_us"]
+    assert row["ratio_of_means"] == pytest.approx(means, rel=1e-6)
+    assert row["score"] > means, "most is won on the small sizes, which weigh as much here"
+
+
+def test_the_hint_is_a_command_for_that_evidence(
+    score: Callable[..., Any], decode_root: Path, repo_root: Path
+) -> None:
+    """With the packed solution beside it, the target, and what the evidence does have."""
+    place = Path("artifacts") / "retained" / DECODE / "h200"
+    (decode_root / place.parent).mkdir(parents=True)
+    (decode_root / place).symlink_to(repo_root / place)
+    code, document = score(decode_root, "--target", "h200")
+    assert code == 2
+    packed = decode_root / place / "solution.json"
+    assert packed.is_file()
+    assert document["hint"] == (
+        f"it has torch-vectorized; measure it with: kopt sweep {packed} --target h200 "
+        "--baseline reference --out-dir results, then: kopt score results --baseline reference"
+    )
+
+
+def test_a_definition_without_the_baseline_does_not_hide_the_others(
+    score: Callable[..., Any], decode_root: Path, repo_root: Path, tmp_path: Path
+) -> None:
+    """It is named with what to do; its track counts it as absent, and says so."""
+    prefill = "gdn_prefill_qk4_v8_d128_k_last"
+    lacking = summary([{"uuid": "a", "median_us": 1.0, "baselines": {}}])
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "decode.json").write_text(json.dumps(summary(rows_of(uuids(repo_root)))))
+    (results / "prefill.json").write_text(json.dumps(lacking | {"definition": prefill}))
+    code, document = score(decode_root, results)
+    assert (code, [row["id"] for row in document["definitions"]]) == (0, [DECODE])
+    (unscored,) = document["unscored"]
+    assert (unscored["id"], unscored["file"]) == (prefill, str(results / "prefill.json"))
+    assert "kopt sweep DIR --target h200 --baseline reference" in unscored["hint"]
+    track = next(t for t in document["tracks"] if t["name"] == "gated_delta_net")
+    assert (track["score"], track["absent"]) == (pytest.approx(2.5), [prefill])
+
+
 def test_evidence_of_two_targets(
     score: Callable[..., Any], decode_root: Path, repo_root: Path
 ) -> None:

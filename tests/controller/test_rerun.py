@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from kopt_controller.campaign import open_campaign
 from kopt_controller.cli import main
+from kopt_controller.documents.loop import RerunDocument, RunCost
 from kopt_controller.rerun import comparison_of, start_rerun
 from kopt_controller.simulated import SimulatedHarness
 from kopt_controller.steering import STEER_FILE, Steer, append_steers
@@ -116,6 +117,30 @@ def test_what_has_changed_is_named(toy: Toy) -> None:
     path.write_text(json.dumps(manifest))
     (change,) = _again(toy, campaign.run.id, "1").changed
     assert change.startswith("kopt: 0.0.1, now ")
+
+
+def test_its_document_says_what_it_has_cost(
+    toy: Toy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a round: the whole run, and the one round of it."""
+    campaign = toy.campaign()
+    campaign.execute()
+    monkeypatch.setattr(
+        "kopt_controller.cli.rerun.harness_maker",
+        lambda *_: lambda target, _: SimulatedHarness(target.name, toy.device),
+    )
+    command = ["--root", str(toy.root.path), "rerun", campaign.run.id, "1"]
+    assert main([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    document.pop("schema")
+    found = RerunDocument.model_validate_json(json.dumps(document))
+    assert found.cost is not None
+    (again,) = found.rounds
+    assert set(again["cost"]) == RunCost.model_fields.keys() - {"campaign_wall_s"}
+    assert found.cost.device_s == pytest.approx(again["cost"]["device_s"])
+    assert found.cost.campaign_wall_s > 0
+    assert main(command) == 0
+    assert "\nCost: " in capsys.readouterr().out
 
 
 def test_a_round_that_does_not_exist(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,13 @@
 """Sweeps whose processes are killed, whose disk is full, whose clock goes back: nothing is lost.
 
-All of it with the program and its real processes; ``scripts/kill_sweeps.py`` does the same for
+All sweeps are the program and its real processes; ``scripts/kill_sweeps.py`` does the same for
 longer. Candidates that hang, fork, fill memory or flood the log are in ``tests/exploits/``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
+from kopt_controller.cli import main
 from kopt_harness.journal import Journal, read_journal
 
 CHECKOUT = Path(__file__).parents[2]
@@ -91,6 +94,14 @@ class Kopt(NamedTuple):
     def run(self, *arguments: object, **variables: str) -> Ended:
         """A command, to its end."""
         return end(self.start(*arguments, **variables))
+
+    def look(self, *arguments: str) -> dict[str, Any]:
+        """What a command prints that measures nothing; in this process, which is started."""
+        out = io.BytesIO()
+        with contextlib.redirect_stdout(io.TextIOWrapper(out, "utf-8", write_through=True)):
+            assert main(["--root", str(self.root), "--json", *arguments]) == 0
+            found: dict[str, Any] = json.loads(out.getvalue())
+        return found
 
     def sweep(self, *arguments: object) -> tuple[object, ...]:
         """The words of a small sweep without timing."""
@@ -221,12 +232,12 @@ def test_who_stops_a_sweep_can_go_on(kopt: Kopt, number: signal.Signals) -> None
     assert psutil.wait_procs(family, timeout=GONE_S)[1] == []
     rows = [record.value for record in read_journal(folder / "journal.jsonl")]
     assert {row["verdict"] for row in rows if "verdict" in row} == {"pass"}
-    status = kopt.run("status").document
+    status = kopt.look("status")
     assert (status["state"], status["kind"]) == ("interrupted", "sweep")
     ended = kopt.run(*words, "--resume")
     assert ended.code == 0, ended.err
     assert same_verdicts(ended.document)
-    assert kopt.run("status").document["state"] == "finished"
+    assert kopt.look("status")["state"] == "finished"
 
 
 def test_a_full_disk_loses_nothing(kopt: Kopt, small_disk: Path) -> None:
@@ -262,8 +273,8 @@ def test_a_read_only_archive_can_be_looked_at(kopt: Kopt, small_disk: Path) -> N
     ended = kopt.run(*kopt.sweep(solution))
     assert ended.code in (2, 3)
     assert "Read-only" in ended.document["error"]
-    assert kopt.run("history").document["runs"] == []
-    assert kopt.run("status").document["run"] is None
+    assert kopt.look("history")["runs"] == []
+    assert kopt.look("status")["run"] is None
 
 
 def test_two_sweeps_share_an_archive_but_no_journal(kopt: Kopt) -> None:
@@ -282,7 +293,7 @@ def test_two_sweeps_share_an_archive_but_no_journal(kopt: Kopt) -> None:
     other = kopt.start(*kopt.sweep(slow, "--out-dir", kopt.root / "other"))
 
     def both() -> dict[str, Any] | None:
-        shown = kopt.run("status", taken.name).document["progress"]
+        shown = kopt.look("status", taken.name)["progress"]
         workers = [each["worker"] for each in shown["workers"]] if shown else []
         return shown if workers == ["worker 1", "worker 2"] else None
 
@@ -301,7 +312,7 @@ def test_two_sweeps_share_an_archive_but_no_journal(kopt: Kopt) -> None:
         (rows,) = json.loads(path.read_text())["results"].values()
         word = "PASSED" if path.parent.name.startswith("slow") else "RUNTIME_ERROR"
         assert {row["status"] for row in rows.values()} == {word}
-    counts = kopt.run("reindex").document
+    counts = kopt.look("reindex")
     assert counts["runs"] == 2
     assert counts["evaluations"] in (8 + 3, 8 + 4), "after three deaths none is begun"
 
@@ -320,7 +331,7 @@ def test_a_clock_that_goes_back_changes_nothing(kopt: Kopt) -> None:
         ended = kopt.run(*kopt.sweep(solution), LD_PRELOAD=str(library))
         assert ended.code == 0, ended.err
         assert same_verdicts(ended.document)
-        runs.append(kopt.run("status").document["run"])
+        runs.append(kopt.look("status")["run"])
     assert runs[0] < runs[1]
     for journal in (kopt.root / "artifacts/local/sweeps").glob("*/journal.jsonl"):
         records = read_journal(journal)

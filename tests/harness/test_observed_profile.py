@@ -15,7 +15,7 @@ from kopt_harness.observed_profile import profile_observed
 from kopt_harness.options import MeasureOptions
 from kopt_harness.pack import load
 from kopt_harness.profile import external_of, is_external, read_calls, run_profiler
-from kopt_harness.schema import Definition, Solution, Workload
+from kopt_harness.schema import Definition, Profile, Solution, Workload
 from kopt_harness.setting import Setting
 
 HONEST = Path(__file__).parents[1] / "controls" / "solutions" / "k01-full-graph-key"
@@ -29,7 +29,7 @@ exec "$@"
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def workload(catalog: Catalog, gdn_decode: Definition) -> Workload:
     """The smallest."""
     return catalog.workloads(gdn_decode)[0]
@@ -41,23 +41,31 @@ def simulated(catalog: Catalog) -> Setting:
     return Setting.here(catalog, "simulated", MeasureOptions(trials=1, pool=1))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def solution(catalog: Catalog) -> Solution:
     """Launches kernels on the simulated device."""
     return load(HONEST, known=catalog).solution
 
 
-def test_one_call_is_profiled_without_its_inputs(
-    catalog: Catalog, solution: Solution, workload: Workload
-) -> None:
-    """Kernels of the solution alone, with times of the device; the marker is left out."""
-    harness = LocalHarness(
-        catalog.root, catalog, "simulated", MeasureOptions(trials=1, pool=1), profiler="ncu"
-    )
+def profiled(catalog: Catalog, solution: Solution, workload: Workload, profiler: str) -> Profile:
+    """A profile on the simulated device."""
+    options = MeasureOptions(trials=1, pool=1)
+    harness = LocalHarness(catalog.root, catalog, "simulated", options, profiler=profiler)
     try:
-        found = harness.profile(solution, workload, DictLedger())
+        return harness.profile(solution, workload, DictLedger())
     finally:
         harness.close()
+
+
+@pytest.fixture(scope="module")
+def outside(catalog: Catalog, solution: Solution, workload: Workload) -> Profile:
+    """By the external profiler."""
+    return profiled(catalog, solution, workload, "ncu")
+
+
+def test_one_call_is_profiled_without_its_inputs(outside: Profile) -> None:
+    """Kernels of the solution alone, with times of the device; the marker is left out."""
+    found = outside
     assert found.profiler == "ncu"
     assert found.kernels
     assert found.launches == sum(kernel.calls for kernel in found.kernels)
@@ -136,18 +144,10 @@ def test_an_external_profiler_runs_in_no_candidate() -> None:
 
 
 def test_the_census_of_timed_calls_is_a_profile(
-    catalog: Catalog, solution: Solution, workload: Workload
+    catalog: Catalog, solution: Solution, workload: Workload, outside: Profile
 ) -> None:
     """The same kernels as the external profiler sees, without a second subscriber."""
-    options = MeasureOptions(trials=1, pool=1)
-    found = {}
-    for profiler in ("cupti", "ncu"):
-        harness = LocalHarness(catalog.root, catalog, "simulated", options, profiler=profiler)
-        try:
-            found[profiler] = harness.profile(solution, workload, DictLedger())
-        finally:
-            harness.close()
-    census, outside = found["cupti"], found["ncu"]
+    census = profiled(catalog, solution, workload, "cupti")
     assert {k.name: k.calls for k in census.kernels} == {k.name: k.calls for k in outside.kernels}
     assert census.total_us == pytest.approx(outside.total_us, rel=0.01)
 

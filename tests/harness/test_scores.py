@@ -196,6 +196,29 @@ def test_a_sweep_gives_the_paired_times(tmp_path: Path, catalog: Catalog) -> Non
     assert measured(sheet, "reference")["a"] == Measured(True, 3.0, 9.0)
 
 
+def test_every_baseline_of_a_sweep_can_be_scored_against(tmp_path: Path, catalog: Catalog) -> None:
+    """Only the first has its comparison in the document; of all there are medians by workload."""
+    sweep = bench("ours", 2.0) | {"comparison": None, "baseline": None}
+    for row in sweep["workloads"]:
+        row["baselines"] = {"fla": 3.0, "reference": 8.0}
+    folder = write(tmp_path, result={"sweeps": [sweep]})
+    (sheet,) = read_sheets([folder], Knowledge(catalog))
+    assert measured(sheet, "reference")["b"] == Measured(True, 2.0, 8.0)
+    assert measured(sheet, "fla")["a"] == Measured(True, 2.0, 3.0)
+
+
+def test_damaged_samples_are_an_error_only_where_they_are_needed(
+    tmp_path: Path, catalog: Catalog
+) -> None:
+    """Blocks beside the evidence are read for the solution that was replaced, and for no other."""
+    document = summary(reference=8.0) | {"incumbent": {"name": "old"}}
+    (write(tmp_path, summary=document) / "samples.json.gz").write_bytes(b"no gzip")
+    (sheet,) = read_sheets([tmp_path / "summary.json"], Knowledge(catalog))
+    assert measured(sheet, "reference")["a"].baseline_us == 8.0
+    with pytest.raises(InvalidInputError, match=r"samples\.json\.gz"):
+        measured(sheet, "old")
+
+
 @pytest.mark.parametrize(
     ("verdict", "expected"), [("fail", (False, True)), ("infra", (True, False))]
 )

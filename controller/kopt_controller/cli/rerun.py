@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ._common import LOOP, emit, examples, note, progress, state_of
-from ._loop import harness_maker, notifier, print_rounds
+from ._loop import harness_maker, notifier, print_rounds, with_costs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,7 +51,7 @@ def rerun(
         result = again.campaign.execute()
     same = comparison_of(again.before, result.rounds[0])
     document = {
-        **result.document(),
+        **with_costs(result.document(), again.campaign.run.folder),
         "rerun_of": again.campaign.manifest.rerun_of,
         "changed": list(again.changed),
         "same": same,

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         rich_help_panel=EVIDENCE,
         epilog=examples(
-            "kopt score --target h200",
+            "kopt score --target h200 --baseline torch-vectorized",
             "kopt score results --baseline reference",
             "kopt score result.json --baseline torch-vectorized --json",
         ),
@@ -48,7 +48,7 @@ def score(
     target: TargetOption = None,
 ) -> None:
     """Print official scores and, beside them, the ratio of means: two different numbers."""
-    from kopt_harness.errors import InvalidInputError
+    from kopt_harness.errors import InvalidInputError, NotFoundError
     from kopt_harness.foreign import Knowledge
     from kopt_harness.score_evidence import choose, measured, read_sheets
     from kopt_harness.scores import definition_score, track_scores
@@ -58,17 +58,28 @@ def score(
     read = read_sheets(paths or _retained(state), knowledge)
     sheets = choose(read, baseline, target)
     found: list[tuple[Sheet, DefinitionScore]] = []
+    unscored: list[tuple[Sheet, NotFoundError]] = []
     for sheet in sheets:
         definition = state.catalog.resolve_exact(sheet.definition)
         expected = [workload.uuid for workload in state.catalog.workloads(definition)]
         try:
             found.append((sheet, definition_score(expected, measured(sheet, baseline, read))))
+        except NotFoundError as error:
+            unscored.append((sheet, error))
         except ValueError as error:
             raise InvalidInputError(f"{sheet.file!r}: {error}", hint="measure again") from error
+    if not found:
+        raise unscored[0][1]
+    for _, why in unscored:
+        note(state, f"note: not scored: {why.message}; {why.hint}")
     tracks = track_scores({sheet.definition: result.score for sheet, result in found})
     document = {
         "definitions": [_definition(sheet, result, baseline) for sheet, result in found],
         "tracks": [track._asdict() for track in tracks],
+        "unscored": [
+            {"id": sheet.definition, "file": sheet.file, "reason": why.message, "hint": why.hint}
+            for sheet, why in unscored
+        ],
     }
     if paths is None:
         _note_other_incumbents(state, sheets)

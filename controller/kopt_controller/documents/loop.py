@@ -228,7 +228,9 @@ class RerunDocument(Model):
 
     run: str
     rounds: tuple[dict[str, Any], ...]
-    """The one round, as of ``round``, without ``cost``."""
+    """The one round, as of ``round``."""
+    cost: RunCost | None
+    """Of the new run; null where nothing was noted."""
     rerun_of: str
     """``RUN/ROUND``."""
     changed: tuple[str, ...]

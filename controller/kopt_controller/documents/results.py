@@ -18,6 +18,7 @@ __all__ = [
     "ScoreDocument",
     "ScoreRow",
     "TrackRow",
+    "UnscoredRow",
 ]
 
 
@@ -58,11 +59,23 @@ class TrackRow(Model):
     absent: tuple[str, ...]
 
 
+class UnscoredRow(Model):
+    """A definition of which there is evidence, and no time of the baseline."""
+
+    id: str
+    file: str
+    reason: str
+    hint: str
+    """How to measure it."""
+
+
 class ScoreDocument(Model):
     """Official scores."""
 
     definitions: tuple[ScoreRow, ...]
     tracks: tuple[TrackRow, ...]
+    unscored: tuple[UnscoredRow, ...]
+    """In its track such a definition is absent."""
 
 
 class AuditDocument(Model):

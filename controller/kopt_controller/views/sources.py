@@ -5,15 +5,19 @@ Both end as one ``Pair``, so that nothing that is shown depends on which of them
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from kopt_harness.bench.stats import block_levels, interval_of
+from kopt_harness.block_records import (
+    MIN_BLOCKS,
+    incumbent_median_us,
+    paired_blocks,
+    pooled_by_shape,
+    retained_blocks,
+)
 from kopt_harness.errors import InvalidInputError
 from kopt_harness.files import read_json
 from kopt_harness.journal import JournalRecord, read_selected
@@ -35,11 +39,6 @@ __all__ = [
 ]
 
 _RESULT = re.compile(r"r\d+/result")
-_BLOCK = re.compile(r"(?:r(\d+)/)?sweep/[^/]+/[^/]+/(?:[^/]+/)*block/([^/]+)/([^/]+)/\d+")
-
-
-MIN_BLOCKS = 2
-"""From which on there is an interval."""
 
 
 class PairRow(NamedTuple):
@@ -182,7 +181,7 @@ def retained_pair(folder: Path) -> Pair:
     summary = read_json(folder / "summary.json", "retained evidence")
     decision = read_json(folder / "decision.json", "retained evidence")
     try:
-        return _retained(folder, summary, decision, _retained_blocks(folder))
+        return _retained(folder, summary, decision, retained_blocks(folder))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InvalidInputError(
             f"the evidence in {str(folder)!r} lacks what it must have: {error!r}",
@@ -198,7 +197,7 @@ def _retained(
 ) -> Pair:
     old = summary["incumbent"]
     confidence = old["confidence"]
-    pooled = _by_shape(summary["workloads"], blocks)
+    pooled = pooled_by_shape(summary["workloads"], blocks)
     rows = [
         _retained_row(row, pooled.get(row["uuid"], ()), confidence) for row in summary["workloads"]
     ]
@@ -224,40 +223,20 @@ def _retained(
     )
 
 
-def _by_shape(
-    rows: Sequence[Mapping[str, Any]], blocks: Mapping[str, Sequence[PairedBlock]]
-) -> dict[str, Sequence[PairedBlock]]:
-    """Blocks of each workload; of its shape, where one of the shape has too few of its own.
-
-    On a GPU a round times one workload of each shape in turn.
-    """
-    shapes: dict[tuple[tuple[str, int], ...], list[str]] = {}
-    for row in rows:
-        shapes.setdefault(tuple(sorted(row["axes"].items())), []).append(row["uuid"])
-    found: dict[str, Sequence[PairedBlock]] = {}
-    for uuids in shapes.values():
-        own = {uuid: blocks.get(uuid, ()) for uuid in uuids}
-        together = [block for each in own.values() for block in each]
-        is_short = min(map(len, own.values())) < MIN_BLOCKS
-        found |= {uuid: together if is_short else own[uuid] for uuid in uuids}
-    return found
-
-
 def _retained_row(
     row: Mapping[str, Any], blocks: Sequence[PairedBlock], confidence: float
 ) -> PairRow:
     """What the summary says, and out of the blocks what it leaves out."""
-    incumbent_us = ratio = ci = None
+    ratio = ci = None
     if len(blocks) >= MIN_BLOCKS:
         found = interval_of([block_levels(blocks)], confidence)
         ratio, ci = found.ratio, (found.lo, found.hi)
-        incumbent_us = median(ns for block in blocks for ns in block.a_ns) / 1e3
     return PairRow(
         uuid=row["uuid"],
         axes=row["axes"],
         verdict="pass",
         candidate_us=row["median_us"],
-        incumbent_us=incumbent_us,
+        incumbent_us=incumbent_median_us(blocks),
         ratio=ratio,
         ci=ci,
         blocks=len(blocks),
@@ -273,50 +252,14 @@ def retained_samples(folder: Path) -> dict[str, BlockSamples]:
     Raises:
         InvalidInputError: If the file cannot be read.
     """
-    return _samples(_retained_blocks(folder))
-
-
-def _retained_blocks(folder: Path) -> dict[str, list[PairedBlock]]:
-    path = folder / "samples.json.gz"
-    if not path.exists():
-        return {}
-    try:
-        units = json.loads(gzip.decompress(path.read_bytes()))
-        return _blocks(units.items())
-    except (OSError, EOFError, ValueError, AttributeError, RecursionError) as error:
-        raise InvalidInputError(
-            f"cannot read the samples {str(path)!r}: {error}", hint="restore the file with git"
-        ) from error
+    return _samples(retained_blocks(folder))
 
 
 def round_samples(view: RunView, result: RoundResult) -> dict[str, BlockSamples]:
     """Samples of the sweep of a round, by workload."""
     prefix = f"r{result.round}/sweep/"
     records = read_selected(view.run.journal_path, lambda key: key.startswith(prefix))
-    return _samples(_blocks(((record.key, record.value) for record in records), result.round))
-
-
-def _blocks(
-    units: Iterable[tuple[str, Mapping[str, Any]]], number: int | None = None
-) -> dict[str, list[PairedBlock]]:
-    """Blocks of the first pair of a sweep, by workload; baselines are pairs of their own.
-
-    Args:
-        units: Recorded units by journal key.
-        number: Only of this round; None: of any.
-    """
-    found: dict[str, list[PairedBlock]] = {}
-    first = None
-    for key, value in units:
-        match = _BLOCK.fullmatch(key)
-        if match is None or "a_ns" not in value or number not in (None, int(match[1] or 0)):
-            continue
-        first = first or match[2]
-        if match[2] == first:
-            order = value.get("order", "abba")
-            block = PairedBlock(a_ns=value["a_ns"], b_ns=value["b_ns"], order=order)
-            found.setdefault(match[3], []).append(block)
-    return found
+    return _samples(paired_blocks(((record.key, record.value) for record in records), result.round))
 
 
 def _samples(blocks: Mapping[str, Sequence[PairedBlock]]) -> dict[str, BlockSamples]:
