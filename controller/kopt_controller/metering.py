@@ -141,7 +141,8 @@ def read_costs(folder: Path, journal: Sequence[JournalRecord] = ()) -> RunCosts:
         {each.key: each.value for each in journal if any(part in each.key for part in _COUNTED)}
     )
     measured = device_uses_in(own) if journal else ()
-    for number in sorted({each.round for each in (*uses, *measured)} - rounds.keys()):
+    numbers = {use.round for use in uses} | {each.round for each in measured}
+    for number in sorted(numbers - rounds.keys()):
         rounds[number] = cost_report(
             [use.usage for use in uses if use.round == number],
             [each for each in measured if each.round == number],
