@@ -25,12 +25,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-from filelock import FileLock
-from filelock import Timeout as LockTimeout
 
 from .atomic import write_atomic
 from .errors import InfraError, UsageError
-from .turns import acquire_in_turn
+from .turns import SharedLock, acquire_in_turn
 
 __all__ = [
     "CPU_DEVICE",
@@ -76,18 +74,22 @@ def device_lease(
     _refuse_quarantined(device, place)
     path = place / f"{_file_name(device)}.lock"
     start = time.monotonic()
-    # Another user's process must be able to open the file: mode 0666, whatever the umask is.
-    lock = FileLock(path, mode=0o666)
+    lock = SharedLock(path)
     try:
         with _waiting():
-            acquire_in_turn(lock, path.with_suffix(".wait"), timeout_s)
-    except LockTimeout as error:
+            is_ours = acquire_in_turn(lock, path.with_suffix(".wait"), timeout_s)
+    except OSError as error:
+        raise InfraError(
+            f"the lock of the device {device!r} cannot be used: {error}",
+            hint=f"look at {place}: every user must be able to read and make files there",
+        ) from error
+    if not is_ours:
         pid = holder(device, folder=place)
         by = "another process" if pid is None else f"process {pid}"
         raise InfraError(
             f"the device {device!r} is in use by {by} since more than {timeout_s:g} s",
             hint="wait until it is free, or stop the process that holds it",
-        ) from error
+        )
     try:
         _refuse_quarantined(device, place)  # by the one who had it until now
         _write_holder(path.with_suffix(".holder"))

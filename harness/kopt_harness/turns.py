@@ -19,10 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import BaseFileLock
-from filelock import Timeout as LockTimeout
-
-__all__ = ["PLACES", "acquire_in_turn"]
+__all__ = ["PLACES", "SharedLock", "acquire_in_turn"]
 
 PLACES = 16
 """So many wait in order."""
@@ -33,16 +30,57 @@ _UNCLAIMED_S = 1.0
 """A lock that is free for so long is claimed by nobody, although somebody is first."""
 
 
-def acquire_in_turn(lock: BaseFileLock, row: Path, timeout_s: float) -> None:
+class SharedLock:
+    """A lock of all users of a machine: a locked file that any of them may have made.
+
+    The lock of a package is not used here: those that are careful refuse a file of another user
+    in a folder for all, which is what this is. Nothing is read out of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def try_acquire(self) -> bool:
+        """Takes it unless somebody has it, this process included.
+
+        Raises:
+            OSError: The file cannot be opened, or its file system has no locks.
+        """
+        if self._file is not None:
+            return False
+        file = _opened(self._path)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(file)
+            if isinstance(error, BlockingIOError):
+                return False
+            raise
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        """Gives it back."""
+        if self._file is not None:
+            _leave(self._file)
+            os.close(self._file)
+            self._file = None
+
+
+def acquire_in_turn(lock: SharedLock, row: Path, timeout_s: float) -> bool:
     """Acquires a lock after everybody who waits for it already.
 
     Args:
-        lock: The lock; release it as if it had been acquired as usual.
+        lock: The lock; whoever has acquired it releases it.
         row: Its places are the files of this name with a number behind it.
         timeout_s: How long to wait in all; 0 tries once.
 
+    Returns:
+        Whether it was to be had in that time.
+
     Raises:
-        filelock.Timeout: It was not to be had in that time.
+        OSError: The lock's file cannot be opened, or its file system has no locks.
     """
     deadline = time.monotonic() + timeout_s
     with _places(row) as places:
@@ -51,21 +89,24 @@ def acquire_in_turn(lock: BaseFileLock, row: Path, timeout_s: float) -> None:
         for place in places:
             while not _taken(place):
                 if unclaimed.taken():
-                    return
+                    return True
                 if time.monotonic() >= deadline:
-                    raise LockTimeout(lock.lock_file)
+                    return False
                 time.sleep(_POLL_S)
             if behind is not None:
                 _leave(behind)
             behind = place
-        left_s = max(0.0, deadline - time.monotonic())
-        lock.acquire(timeout=left_s, poll_interval=_POLL_S)
+        while not lock.try_acquire():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_S)
+        return True
 
 
 class _Unclaimed:
     """A lock seen by those who are not first."""
 
-    def __init__(self, lock: BaseFileLock) -> None:
+    def __init__(self, lock: SharedLock) -> None:
         self._lock = lock
         self._free_since: float | None = None
         self._looked = time.monotonic()
@@ -76,9 +117,7 @@ class _Unclaimed:
         if now - self._looked < _LOOK_S:
             return False
         self._looked = now
-        try:
-            self._lock.acquire(blocking=False)
-        except LockTimeout:
+        if not self._lock.try_acquire():
             self._free_since = None
             return False
         if self._free_since is None:
@@ -105,7 +144,11 @@ def _places(row: Path) -> Iterator[list[int]]:
 
 
 def _opened(path: Path) -> int:
-    """Reading is enough for a lock, so that other users' files serve as well."""
+    """Reading is enough for a lock, so that other users' files serve as well.
+
+    Raises:
+        OSError: It is a link, or cannot be read or made.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     # In a folder with the sticky bit the kernel may refuse to create what another user has.
     with contextlib.suppress(FileNotFoundError):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -209,3 +211,49 @@ def test_without_a_row_the_lock_still_holds(tmp_path: Path) -> None:
     ):
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be several users")
+def test_users_of_a_machine_exclude_each_other() -> None:
+    """Whoever made the files in the folder for all, the other waits and then has the device."""
+    folder = Path(tempfile.mkdtemp(prefix="kopt-leases-", dir="/dev/shm"))
+    try:
+        folder.chmod(0o1777)
+        for first, second in ((1234, 0), (0, 1234), (1234, 4321)):
+            with as_user(first, f"{_HELD}sys.stdin.readline()", folder) as inside:
+                assert inside.stdout is not None
+                assert inside.stdout.readline() == "held\n"
+                with as_user(second, _HELD, folder, timeout_s=0.1) as late:
+                    assert late.communicate(timeout=30)[0] == "in use\n"
+                with as_user(second, _HELD, folder, timeout_s=20) as late:
+                    assert inside.stdin is not None
+                    inside.stdin.close()
+                    assert late.communicate(timeout=30)[0] == "held\n"
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_lock_that_cannot_be_had_is_said(tmp_path: Path) -> None:
+    """A link in its place is not followed, and is no traceback."""
+    (tmp_path / "elsewhere").touch()
+    (tmp_path / "GPU-1.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InfraError, match="cannot be used"), device_lease("GPU-1", folder=tmp_path):
+        pass
+
+
+_HELD = """
+try:
+    with device_lease("GPU-1", timeout_s=TIMEOUT, folder=folder):
+        print("held", flush=True)
+        """
+
+
+def as_user(user: int, body: str, folder: Path, timeout_s: float = 5.0) -> subprocess.Popen[str]:
+    """Takes the device as another user; the modules are loaded before it is one."""
+    head = "import os, sys, time, pathlib\nfrom kopt_harness.lease import device_lease\n"
+    head += "from kopt_harness.errors import InfraError\n"
+    head += f"folder = pathlib.Path({str(folder)!r})\nos.setgid({user})\nos.setuid({user})\n"
+    tail = "\nexcept InfraError:\n    print('in use')\n"
+    code = head + body.replace("TIMEOUT", str(timeout_s)) + tail
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True)
