@@ -46,6 +46,9 @@ def command_line(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--generator", nargs="+", default=["typical"], help="of inputs, or all")
     parser.add_argument("--seed", type=int, default=1, help="of inputs, and of the order of warps")
     parser.add_argument("--at-once", type=int, default=1, help="blocks that run side by side")
+    parser.add_argument(
+        "--patience", type=int, default=1_000_000, help="turns of a warp until a run is endless"
+    )
     return parser
 
 
@@ -71,7 +74,8 @@ def load_library(
         at_once: How many blocks run side by side, instead of what was asked for.
     """
     library = ctypes.CDLL(str(options.library or build(solution)))
-    library.set_up(options.seed, options.at_once if at_once is None else at_once)
+    side_by_side = options.at_once if at_once is None else at_once
+    library.set_up(options.seed, side_by_side, options.patience)
     return library
 
 

@@ -20,7 +20,7 @@ constexpr size_t kStackBytes = 256 << 10;
 constexpr size_t kMostAligned = 1024;
 constexpr size_t kRegionBytes = kMostAligned + kSharedBytes;
 constexpr unsigned kRankShift = 24;
-constexpr size_t kPatience = 1000;  // turns of each warp without progress that mean a deadlock
+constexpr size_t kDeadlock = 1000;  // turns of each warp in which nothing happens
 constexpr unsigned kWarp = 32;
 
 struct Meeting {
@@ -100,6 +100,7 @@ Fiber* running;
 size_t dynamic_begin;
 size_t static_begin;
 unsigned at_once = 1;
+size_t patience = 1'000'000;  // turns of each warp in which none ends
 unsigned long happened;
 std::mt19937 generator;
 
@@ -246,14 +247,17 @@ void run_grid(const Grid& launched, const std::function<void()>& kernel) {
     ++next;
   }
   size_t idle = 0;
+  size_t turns = 0;
   while (!warps.empty()) {
     const unsigned long before = happened;
     act_on_pending(random_bits() % 8);
     const size_t picked = random_bits() % warps.size();
     take_turn(warps[picked]);
     idle = happened == before ? idle + 1 : 0;
-    if (idle > kPatience * warps.size()) fail("deadlock");
+    if (idle > kDeadlock * warps.size()) fail("deadlock");
+    if (++turns > patience * warps.size()) fail("no end in sight");
     if (warps[picked].left > 0) continue;
+    turns = 0;
     Block& block = *warps[picked].block;
     std::swap(warps[picked], warps.back());
     warps.pop_back();
@@ -418,8 +422,10 @@ void check_read(const void* source, size_t bytes) {
 
 }  // namespace fibers
 
-/// Another seed, another order of warps and copies; how many blocks run at once.
-extern "C" void set_up(unsigned seed, unsigned blocks_at_once) {
+/// Another seed, another order of warps and copies; how many blocks run at once; after how many turns
+/// of each warp in which none ends a run is taken for endless.
+extern "C" void set_up(unsigned seed, unsigned blocks_at_once, unsigned patience) {
   fibers::generator.seed(seed);
   fibers::set_blocks_at_once(blocks_at_once);
+  fibers::patience = patience;
 }

@@ -60,5 +60,5 @@ def test_what_is_left_out_shows(
 ) -> None:
     """Without one wait, with bins full of garbage or folded, a run fails."""
     broken = runs.edited(tmp_path, file, code, instead)
-    options = ("--rows", "2", "--pages", "34", "--generator", "typical")
+    options = ("--rows", "2", "--pages", "34", "--patience", "20000")
     assert runs.run(*options, solution=broken).returncode == 1

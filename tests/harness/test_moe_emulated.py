@@ -69,7 +69,7 @@ def test_one_token_is_right(runs: Runs) -> None:
             "barrier_wait(shared_address(&shared.full[turn.at]), turn.phase);",
             2,
             (),
-            "where it should be",
+            "more arrivals than a barrier waits for",
         ),
         (
             "stream.cuh",
