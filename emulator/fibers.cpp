@@ -86,6 +86,7 @@ struct Warp {
 struct PutOff {
   Block* block;
   Act act;
+  bool keeps_block;  // which ends no sooner
 };
 
 std::vector<std::unique_ptr<Cluster>> clusters;
@@ -187,13 +188,16 @@ void take_turn(Warp& warp) {
   }
 }
 
-/// Returns whether the cluster of the block has ended with it.
+/// Whether the cluster of the block has ended with the warp.
 bool end_warp(Block& block) {
   block.left -= kWarp;
   if (block.left > 0) return false;
-  for (const PutOff& one : pending) {
-    if (one.block == &block) fail("copies into a block that has ended");
-  }
+  std::erase_if(pending, [&](const PutOff& one) {
+    if (one.block != &block) return false;
+    if (!one.keeps_block) fail("copies into a block that has ended");
+    one.act();
+    return true;
+  });
   return --block.cluster->left == 0;
 }
 
@@ -376,7 +380,9 @@ void* static_shared_memory(const void* key, size_t bytes, size_t alignment) {
   return running->block->shared.get() + found->second;
 }
 
-void put_off(uint32_t address, Act act) { pending.push_back({&block_at(address), std::move(act)}); }
+void put_off(uint32_t address, Act act, bool keeps_block) {
+  pending.push_back({&block_at(address), std::move(act), keeps_block});
+}
 
 void start(Queue queue, Act act) { own(queue).open.push_back(std::move(act)); }
 

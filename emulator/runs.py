@@ -42,7 +42,11 @@ class Runs:
         assert spec is not None
         assert spec.loader is not None
         module = module_from_spec(spec)
-        spec.loader.exec_module(module)
+        before = sys.path[:]  # where drivers add this package's folder
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            sys.path[:] = before
         return module
 
     @property

@@ -81,8 +81,9 @@ T& shared_variable(const void* key, size_t alignment = alignof(T)) {
 
 using Act = std::function<void()>;
 
-/// Done some time later, by nobody; `address` says in which block, which must not have ended.
-void put_off(uint32_t address, Act act);
+/// Done some time later, by nobody; `address` says in which block. That must not end before, or else
+/// it waits.
+void put_off(uint32_t address, Act act, bool keeps_block = false);
 
 /// What the running thread has started and has to wait for: done no sooner than it does.
 enum class Queue { kCopies, kProducts };

@@ -1,11 +1,15 @@
 """The device code of cuda-topk on a CPU: every way is right, and what would break it shows."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from emulator.runs import Runs
+if TYPE_CHECKING:
+    from emulator.runs import Runs
 
 DEFINITION = "dsa_topk_indexer_fp8_h64_d128_topk2048_ps64"
 

@@ -1,13 +1,17 @@
 """The device code of cuda-prefill on a CPU: every part is right, and what would break it shows."""
 
+from __future__ import annotations
+
 import ctypes
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from emulator.runs import Runs
+if TYPE_CHECKING:
+    from emulator.runs import Runs
 
 DEFINITION = "gdn_prefill_qk4_v8_d128_k_last"
 FUSED = ("kColumns", "kOneTile", "kTwoTiles", "kFourTiles")

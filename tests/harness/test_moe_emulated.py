@@ -1,11 +1,15 @@
 """The device code of cuda-moe on a CPU: every tile is right, and what would break it shows."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from emulator.runs import Runs
+if TYPE_CHECKING:
+    from emulator.runs import Runs
 
 DEFINITION = "moe_fp8_block_scale_ds_routing_topk8_ng8_kg4_e32_h7168_i2048"
 

@@ -71,10 +71,11 @@ inline void barrier_expect(uint32_t address, uint32_t bytes) {
 inline void barrier_arrive_after_copies(uint32_t address) {
   auto acts = fibers::take_all(fibers::Queue::kCopies);
   Barrier& barrier = barrier_at(address);
-  fibers::put_off(address, [acts = std::move(acts), &barrier] {
+  const auto arrive = [acts = std::move(acts), &barrier] {
     for (const fibers::Act& act : acts) act();
     barrier.arrive();
-  });
+  };
+  fibers::put_off(address, arrive, true);
 }
 
 inline bool barrier_test(uint32_t address, uint32_t parity) {
