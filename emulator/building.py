@@ -72,10 +72,9 @@ def build(solution: Solution, kept: Path = CACHE) -> Path:
         _write(folder / name, text.encode())
     search = (folder, HERE / "include", HERE)
     units = [folder / name for name in sorted(texts) if name.endswith(".cpp")]
+    units += sorted(HERE.glob("*.cpp"))
     with ThreadPoolExecutor() as pool:
-        objects = list(
-            pool.map(lambda unit: _compile(unit, search, kept), [*units, HERE / "fibers.cpp"])
-        )
+        objects = list(pool.map(lambda unit: _compile(unit, search, kept), units))
     library = kept / f"{_digest(*(each.stem for each in objects))}.so"
     return _made(library, "-shared", *map(str, objects))
 

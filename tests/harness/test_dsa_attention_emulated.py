@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 DEFINITION = "dsa_sparse_attention_h16_ckv512_kpe64_topk2048_ps64"
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def runs(emulation: Callable[[str], Runs]) -> Runs:

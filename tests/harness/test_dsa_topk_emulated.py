@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 DEFINITION = "dsa_topk_indexer_fp8_h64_d128_topk2048_ps64"
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def runs(emulation: Callable[[str], Runs]) -> Runs:

@@ -17,8 +17,6 @@ DEFINITION = "gdn_prefill_qk4_v8_d128_k_last"
 FUSED = ("kColumns", "kOneTile", "kTwoTiles", "kFourTiles")
 CHUNKED = ("kChunked", "kWide")
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def runs(emulation: Callable[[str], Runs]) -> Runs:
@@ -42,10 +40,13 @@ def test_part_is_right_where_stages_are_used_again(runs: Runs, part: str, tokens
     assert done.returncode == 0, done.output
 
 
+@pytest.mark.parametrize("at_once", ["1", "3"])
 @pytest.mark.parametrize("part", CHUNKED)
-def test_blocks_take_several_tasks_of_the_chunked_parts(runs: Runs, part: str) -> None:
+def test_blocks_take_several_tasks_of_the_chunked_parts(
+    runs: Runs, part: str, at_once: str
+) -> None:
     """On fewer multiprocessors than there is work, blocks load across the ends of sequences."""
-    options = ("--tokens", "330", "--sequences", "6", "--processors", "3")
+    options = ("--tokens", "330", "--sequences", "6", "--processors", "3", "--at-once", at_once)
     done = runs.run("--part", part, *options, "--generator", "ragged")
     assert done.returncode == 0, done.output
 
@@ -95,6 +96,7 @@ SHARP = "sharp_ = stage.decay[kChunk - kLastTokens - 1].left < kSharpDecay;"
 ACROSS = ("--generator", "extreme-gates", "--seed", "536", "--tokens", "40")
 
 
+@pytest.mark.slow  # compiles each of them
 @pytest.mark.parametrize(
     ("file", "code", "options", "shows"),
     [

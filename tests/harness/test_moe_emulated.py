@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 DEFINITION = "moe_fp8_block_scale_ds_routing_topk8_ng8_kg4_e32_h7168_i2048"
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def runs(emulation: Callable[[str], Runs]) -> Runs:
@@ -37,6 +35,12 @@ def test_tile_for_many_rows_is_right(runs: Runs, tile: str) -> None:
     assert done.returncode == 0, done.output
 
 
+def test_blocks_that_run_at_once_are_right(runs: Runs) -> None:
+    """Units are handed out in any order, and rows come from blocks that still run."""
+    done = runs.run("--tokens", "19", "--tile", "16", "--at-once", "3", "--seed", "2")
+    assert done.returncode == 0, done.output
+
+
 def test_one_token_is_right(runs: Runs) -> None:
     """With one expert, and with two, the depth of projections is split among blocks."""
     for generator in ("quiet-device", "two-experts"):
@@ -44,6 +48,7 @@ def test_one_token_is_right(runs: Runs) -> None:
         assert done.returncode == 0, done.output
 
 
+@pytest.mark.slow  # compiles each of them
 @pytest.mark.parametrize(
     ("file", "code", "times", "options", "shows"),
     [
