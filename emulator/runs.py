@@ -89,6 +89,7 @@ class Runs:
         server.stdin.write(json.dumps([words, str(output), _SECONDS]) + "\n")
         server.stdin.flush()
         answer = server.stdout.readline()
+        assert answer, f"the server of {str(self._driver)!r} has ended, see what it printed"
         return Done(int(answer), output.read_text(errors="replace"))
 
     def _started(self) -> "subprocess.Popen[str]":

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from kopt_harness.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from emulator.runs import Runs
+
+DRIVER = Path(__file__).parent / "data" / "emulator" / "emulate.py"
 
 
 @pytest.fixture(scope="module")
 def runs(emulation: Callable[[Path], Runs]) -> Runs:
     """Kernels that each do one thing."""
-    return emulation(Path(__file__).parent / "data" / "emulator" / "emulate.py")
+    return emulation(DRIVER)
 
 
 @pytest.mark.parametrize(
@@ -92,3 +95,23 @@ def test_no_kernel_is_allowed_more_than_a_block_may_have(runs: Runs) -> None:
     """227 KB on an H200 or a B200."""
     done = runs.run("right", "--asked", str((227 << 10) + 1))
     assert done.output.endswith("status 1\n")
+
+
+def test_only_what_has_changed_is_compiled_again(runs: Runs, tmp_path: Path) -> None:
+    """An edit compiles the files that include it, and no more."""
+    alone = type(runs)(DRIVER, tmp_path / "kept")
+    before = alone.library()
+    objects = before.parent / "objects"
+    known = set(objects.iterdir())
+    assert alone.library() == before
+    edited = alone.edited(tmp_path, "kernels.cuh", "kBytes = 1024", "kBytes = 1040")
+    assert alone.library(edited) != before
+    assert len(known) > 1
+    assert len(set(objects.iterdir()) - known) == 1
+
+
+def test_a_text_that_is_to_be_replaced_must_be_there(runs: Runs) -> None:
+    """A driver that narrows a solution does not go on without having done so."""
+    gone = runs.solution._replace(replaced={"kBytes = 7;": "kBytes = 8;"})
+    with pytest.raises(InvalidInputError, match="kBytes = 7"):
+        runs.library(gone)
