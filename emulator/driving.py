@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from kopt_harness.check.strict import strict_output
+from kopt_harness.errors import InvalidInputError
 from kopt_harness.schema import StrictBound
 
 from .building import Solution, build
@@ -58,9 +59,20 @@ def chosen_tunables(options: argparse.Namespace) -> dict[str, int]:
 
 
 def draw_names(options: argparse.Namespace, generators: Mapping[str, Any]) -> list[str]:
-    """Which generators draw inputs."""
+    """Which generators draw inputs.
+
+    Raises:
+        InvalidInputError: If there is none of a name.
+    """
     asked: list[str] = options.generator
-    return list(generators) if asked == ["all"] else asked
+    if asked == ["all"]:
+        return list(generators)
+    for name in asked:
+        if name not in generators:
+            raise InvalidInputError(
+                f"no generator {name!r}", hint=f"generators: {', '.join(generators)}"
+            )
+    return asked
 
 
 def load_library(

@@ -76,7 +76,8 @@ def main(words=None):
     }
     rng = torch.Generator().manual_seed(options.seed)
     static = drawing.draw_static(axes, rng)
-    library = emulator.load_library(SOLUTION, options)
+    solution = SOLUTION._replace(tunables=emulator.chosen_tunables(options))
+    library = emulator.load_library(solution, options)
     right = True
     for name in emulator.draw_names(options, drawing.GENERATORS):
         inputs = drawing.GENERATORS[name].draw(axes, rng) | static
