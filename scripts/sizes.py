@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-ROOTS = ("harness", "controller", "kernels", "scripts", "tests")
+ROOTS = ("harness", "controller", "kernels", "emulator", "scripts", "tests")
 MODULE_LINES = 400
 FUNCTION_LINES = 50
 

@@ -1,106 +1,89 @@
 """The device code of cuda-moe on a CPU: every tile is right, and what would break it shows."""
 
-import importlib.util
-import shutil
-import subprocess
-import sys
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-DEFINITION = ROOT / "kernels" / "moe_fp8_block_scale_ds_routing_topk8_ng8_kg4_e32_h7168_i2048"
-EMULATOR = DEFINITION / "probes" / "emulator" / "emulate.py"
+if TYPE_CHECKING:
+    from emulator.runs import Runs
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed"),
-]
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def _emulator() -> Any:
-    spec = importlib.util.spec_from_file_location("emulate_moe", EMULATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+DEFINITION = "moe_fp8_block_scale_ds_routing_topk8_ng8_kg4_e32_h7168_i2048"
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The solution for the CPU."""
-    built: Path = _emulator().build(tmp_path_factory.mktemp("emulator"))
-    return built
-
-
-@pytest.fixture(scope="module")
-def run(library: Path) -> Run:
-    """Runs all launches of a call; what is wrong in the emulation ends the process."""
-
-    def emulate(*options: str, build: Path = library) -> "subprocess.CompletedProcess[str]":
-        argv = [sys.executable, str(EMULATOR), "--library", str(build), *options]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
-
-    return emulate
+def runs(emulation: Callable[[str], Runs]) -> Runs:
+    """Runs of the solution; what is wrong in the emulation ends their process."""
+    return emulation(DEFINITION)
 
 
 @pytest.mark.parametrize("tile", ["-1", "16"])
-def test_tile_is_right_for_every_generator(run: Run, tile: str) -> None:
+def test_tile_is_right_for_every_generator(runs: Runs, tile: str) -> None:
     """No expert, all experts, one row and many of an expert, scales and routing of all kinds."""
-    done = run("--tile", tile, "--tokens", "19", "--generator", "all")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = runs.run("--tile", tile, "--tokens", "19", "--generator", "all")
+    assert done.returncode == 0, done.output
 
 
 @pytest.mark.parametrize("tile", ["64", "256"])
-def test_tile_for_many_rows_is_right(run: Run, tile: str) -> None:
+def test_tile_for_many_rows_is_right(runs: Runs, tile: str) -> None:
     """Several tiles of an expert, the last of them cut off, routed by many blocks."""
     options = ("--tokens", "140", "--generator", "ragged-experts", "two-experts")
-    done = run("--tile", tile, *options)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = runs.run("--tile", tile, *options)
+    assert done.returncode == 0, done.output
 
 
-def test_one_token_is_right(run: Run) -> None:
+def test_blocks_that_run_at_once_are_right(runs: Runs) -> None:
+    """Units are handed out in any order, and rows come from blocks that still run."""
+    done = runs.run("--tokens", "19", "--tile", "16", "--at-once", "3", "--seed", "2")
+    assert done.returncode == 0, done.output
+
+
+def test_one_token_is_right(runs: Runs) -> None:
     """With one expert, and with two, the depth of projections is split among blocks."""
     for generator in ("quiet-device", "two-experts"):
-        done = run("--tokens", "1", "--processors", "7", "--generator", generator)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = runs.run("--tokens", "1", "--processors", "7", "--generator", generator)
+        assert done.returncode == 0, done.output
 
 
+@pytest.mark.slow  # compiles each of them
 @pytest.mark.parametrize(
-    ("file", "code", "options", "shows"),
+    ("file", "code", "times", "options", "shows"),
     [
         (
             "stream.cuh",
             "while (load_acquire(scratch.done + unit.tile) < S::kSlices) {\n        }",
+            1,
             ("--tokens", "1", "--generator", "quiet-device"),
             "not finite where it should be",
         ),
         (
             "stream.cuh",
             "if (lane == 0) barrier_arrive(shared_address(&shared.empty[turn.at]));",
+            2,  # for few rows, and for many
             (),
             "deadlock",
         ),
         (
             "stream.cuh",
             "barrier_arrive_after_copies(shared_address(&shared.full[turn.at]));",
+            1,
             (),
             "deadlock",
         ),
         (
             "stream.cuh",
             "barrier_wait(shared_address(&shared.full[turn.at]), turn.phase);",
+            2,
             (),
-            "where it should be",
+            "more arrivals than a barrier waits for",
         ),
         (
             "stream.cuh",
             "if (shared.arrivals != unit.parts - 1) return false;",
+            1,
             ("--tokens", "1", "--generator", "quiet-device"),
             "where it should be",
         ),
@@ -108,6 +91,7 @@ def test_one_token_is_right(run: Run) -> None:
             "routing.cuh",
             "for (int i = block * kRouteFewThreads + threadIdx.x; i < scratch.zeros;\n"
             "       i += kRouteBlocks * kRouteFewThreads) {\n    scratch.head[i] = 0;\n  }",
+            1,
             (),
             "",  # a unit of no expert: the process ends by a signal
         ),
@@ -115,17 +99,16 @@ def test_one_token_is_right(run: Run) -> None:
     ids=["rows", "empty", "copies", "full", "parts", "zeros"],
 )
 def test_what_is_left_out_shows(
-    tmp_path: Path, run: Run, file: str, code: str, options: tuple[str, ...], shows: str
+    tmp_path: Path,
+    runs: Runs,
+    file: str,
+    code: str,
+    times: int,
+    options: tuple[str, ...],
+    shows: str,
 ) -> None:
     """Without one arrival or wait a run fails, so that a right one means something."""
-    emulator = _emulator()
-    broken = tmp_path / "solution"
-    shutil.copytree(emulator.SOLUTION, broken)
-    source = broken / "solution" / "cuda" / file
-    text = source.read_text()
-    assert code in text  # once, or once for few rows and once for many
-    source.write_text(text.replace(code, ""))
-    emulator.SOLUTION = broken
-    done = run("--tokens", "7", *options, build=emulator.build(tmp_path))
-    assert done.returncode != 0, done.stdout
-    assert shows in done.stdout + done.stderr
+    broken = runs.edited(tmp_path, file, code, times=times)
+    done = runs.run("--tokens", "7", *options, solution=broken)
+    assert done.returncode != 0, done.output
+    assert shows in done.output
