@@ -17,7 +17,10 @@ from kopt_harness.schema import Profile, SolutionRef, Verdict
 from kopt_harness.targets import get_target
 
 Toy = Any
-HOME = {"TILE": 1, "UNROLL": 1}
+MORE = "".join(
+    f'\n[tunables.K{i}]\nvalues = [1, 2, 4, 8]\ndefault = 2\ndirections = ["fusion"]\n'
+    for i in range(5)
+)
 
 
 def _context(toy: Toy, inbox: Path) -> AgentContext:
@@ -37,8 +40,9 @@ def _proposals(
     context = _context(toy, inbox)
     incumbent = changes.pop("incumbent", toy.solution("tuned"))
     trials = []
+    (family,) = (f for f in context.space.families() if f.name == "tuned")
     for (tile, unroll), ratio in seen.items():
-        settings = {"TILE": tile, "UNROLL": unroll}
+        settings = family.defaults() | {"TILE": tile, "UNROLL": unroll}
         packed = context.space.pack(Point("tuned", settings))
         trials.append(
             Trial(
@@ -128,6 +132,22 @@ def test_as_long_as_nothing_is_known_the_direction_stays_alone(toy: Toy, tmp_pat
     found = _proposals(toy, tmp_path, "tiling", {})
     assert {each.attribution for each in found} == {"direction"}
     assert {each.settings["UNROLL"] for each in found} == {1}
+
+
+def test_of_very_many_settings_those_near_what_is_good_are_looked_at(
+    toy: Toy, tmp_path: Path
+) -> None:
+    """Seven knobs, 20480 settings: the direction takes others along, at most two changes away."""
+    config = toy.root.kernels / "toy_op_n" / "solutions" / "tuned" / "config.toml"
+    config.write_text(config.read_text() + MORE)
+    found = _proposals(toy, tmp_path, "tiling", {(2, 1): 0.9, (1, 2): 0.85, (1, 4): 0.9})
+    assert found[0].settings | {"TILE": 2, "UNROLL": 2} == found[0].settings
+    assert all(each.settings["TILE"] != 1 for each in found)
+    assert {each.attribution for each in found} >= {"joint"}
+    home = toy.solution("tuned")
+    assert home.sha256 not in {each.solution.sha256 for each in found}
+    changed = [sum(v != 2 for k, v in each.settings.items() if k[0] == "K") for each in found]
+    assert max(changed) <= 2
 
 
 def test_another_implementation_is_of_a_direction_that_rewrites(toy: Toy, tmp_path: Path) -> None:
