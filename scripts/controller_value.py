@@ -7,9 +7,11 @@ loop without its memory and without its choice of a direction, and what a dispat
 would add. An evaluation is one setting that was not measured before, for all of them; the loop
 starts at the defaults, which count as its first. The loop sees the table through the simulated
 device, with noise; the others see it as it is, and start anew where they end without success.
+With ``--starts`` every seed of the loop starts at another setting, drawn from the middle half of
+the table: the defaults are one start of many.
 When: after a change of the policy, the supervisor, memory or the agent ``knobs``.
 How: python scripts/controller_value.py DEF SOLUTION TABLE.jsonl.gz [--seeds 40] [--noise 0.01]
-         [--only kopt] [--json]
+         [--starts] [--only kopt] [--json]
 """
 
 from __future__ import annotations
@@ -74,6 +76,8 @@ class Problem(NamedTuple):
     points: tuple[Point, ...]
     noise: float = 0.01
     """Of a sample that the loop sees, relative."""
+    anywhere: bool = False
+    """Whether the loop starts at a setting that its seed draws, not at the defaults."""
 
     @property
     def goal_us(self) -> float:
@@ -137,6 +141,13 @@ class Walk(NamedTuple):
     found_at: int
 
 
+def start_of(given: Problem, seed: int) -> Settings | None:
+    """Where the loop starts, in the middle half of the table; None: at the defaults."""
+    order = sorted(given.points, key=lambda point: point.mean_us)
+    middle = order[len(order) // 4 : len(order) - len(order) // 4]
+    return random.Random(f"start/{seed}").choice(middle).settings if given.anywhere else None
+
+
 def by_kopt(given: Problem, seed: int, *, without: str = "") -> int:
     """Evaluations of the loop from the default setting; that one counts as well.
 
@@ -153,7 +164,7 @@ def walk(given: Problem, seed: int, *, without: str = "") -> Walk:
     """The settings that the loop measures until it has found the goal."""
     with tempfile.TemporaryDirectory() as place:
         root = Root(Path(place))
-        folder = lonely(given, root)
+        folder = lonely(given, root, start_of(given, seed))
         sha = {sha256_of(given, folder, p): p for p in given.points}
         seen: dict[str, None] = {}
         paths: list[Path] = []
@@ -237,8 +248,8 @@ def _bare(memory: Memory) -> Memory:
     return memory.model_copy(update={"rounds": rounds}).refusing(timed)
 
 
-def lonely(given: Problem, root: Root) -> Path:
-    """The definition with this solution alone, and its defaults as the incumbent."""
+def lonely(given: Problem, root: Root, start: Settings | None = None) -> Path:
+    """The definition with this solution alone, and its defaults, or the start, as incumbent."""
     catalog = Catalog(Root(given.root))
     source = catalog.folder(catalog.resolve(given.definition))
     there = root.kernels / source.name
@@ -255,21 +266,22 @@ def lonely(given: Problem, root: Root) -> Path:
     text = config.read_text()
     for name in given.points[0].settings:
         values = list(dict.fromkeys(point.settings[name] for point in given.points))
-        text = _confined(text, name, values)
+        text = _confined(text, name, values, None if start is None else start[name])
     config.write_text(text)
     return folder
 
 
-def _confined(text: str, name: str, values: Sequence[Any]) -> str:
+def _confined(text: str, name: str, values: Sequence[Any], start: Any = None) -> str:
     """A configuration in which a knob has only these values: the loop walks where the table is."""
     # No backslash of a value is an escape of the replacement.
     written = json.dumps(values).replace("\\", r"\\")
     table = rf"(?s)(\[tunables\.{re.escape(name)}\].*?"
     text = re.sub(rf"{table}values = )\[[^\]]*\]", rf"\g<1>{written}", text)
     default = re.search(rf"{table}default = )(\S+)", text)
-    if default is not None and json.loads(default[2]) not in values:
-        middle = json.dumps(values[(len(values) - 1) // 2]).replace("\\", r"\\")
-        text = re.sub(rf"{table}default = )\S+", rf"\g<1>{middle}", text)
+    if default is not None and (start is not None or json.loads(default[2]) not in values):
+        chosen = values[(len(values) - 1) // 2] if start is None else start
+        first = json.dumps(chosen).replace("\\", r"\\")
+        text = re.sub(rf"{table}default = )\S+", rf"\g<1>{first}", text)
     return text
 
 
@@ -344,6 +356,7 @@ def compare(given: Problem, seeds: int, only: str = "") -> dict[str, Any]:
         "good": good,
         "seeds": seeds,
         "noise": given.noise,
+        "starts": "drawn" if given.anywhere else "defaults",
         "methods": found,
         "dispatch_gain": statistics.fmean(gains) if gains else None,
     }
@@ -359,13 +372,13 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=CHECKOUT)
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--noise", type=float, default=0.01)
+    parser.add_argument("--starts", action="store_true", help="every seed starts elsewhere")
     parser.add_argument("--only", default="", help="beginnings of the names of methods")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    given = problem(
-        options.root, options.definition, options.solution, options.table, options.target
-    )
-    document = compare(given._replace(noise=options.noise), options.seeds, options.only)
+    named = (options.root, options.definition, options.solution, options.table, options.target)
+    given = problem(*named)._replace(noise=options.noise, anywhere=options.starts)
+    document = compare(given, options.seeds, options.only)
     if options.json:
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return 0
@@ -373,8 +386,7 @@ def main() -> int:
     for name, row in document["methods"].items():
         text = "not installed"
         if row is not None:
-            low, high = row["quartiles"]
-            first, last = row["mean_ci"]
+            (low, high), (first, last) = row["quartiles"], row["mean_ci"]
             text = f"median {row['median']:g} [{low:g}, {high:g}], "
             text += f"mean {row['mean']:.1f} [{first:.1f}, {last:.1f}]"
         sys.stdout.write(f"{name:32} {text}\n")

@@ -307,6 +307,7 @@ def _propose(world: World, ledger: Ledger, key: str, brief: RoundBrief) -> Propo
                 "family": proposal.family,
                 "settings": proposal.settings,
                 "technique": proposal.technique,
+                "attribution": proposal.attribution,
             }
             for proposal in proposals.candidates
         ]
@@ -333,4 +334,5 @@ def _restore(solutions: SolutionStore, candidate: dict[str, Any]) -> Proposal:
         candidate["family"],
         candidate["settings"],
         candidate.get("technique", ""),
+        candidate.get("attribution"),
     )

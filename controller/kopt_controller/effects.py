@@ -125,14 +125,9 @@ class Effects:
 
     def expect(self, candidates: Sequence[Settings], against: Settings) -> list[Expected]:
         """What is expected of each, relative to one setting."""
-        new = self._codes(candidates)
-        old = self._codes([against] * len(candidates))
-        prior = np.array(
-            [
-                2 * self._kernel(a[None], a[None])[0, 0] - 2 * self._kernel(a[None], b[None])[0, 0]
-                for a, b in zip(new, old, strict=True)
-            ]
-        )
+        new, old = self._codes(candidates), self._codes([against])
+        alone = self._kernel(old, old)[0, 0]
+        prior = 2 * alone - 2 * self._kernel(new, old)[:, 0]
         if not self._observed:
             return [Expected(0.0, sqrt(max(0.0, each))) for each in prior]
         cross = self._differences(new, old, self._new, self._old)

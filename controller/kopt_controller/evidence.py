@@ -16,7 +16,7 @@ from kopt_harness.journal import read_journal
 from kopt_harness.schema import Model, Verdict
 
 from .memory import Effect, Memory, RoundMemory, Trial, closed_rounds
-from .result import RoundResult
+from .result import Attribution, RoundResult
 
 __all__ = ["Evidence", "Key", "Pooled", "collect", "pool"]
 
@@ -42,6 +42,8 @@ class Evidence(Model):
     regime: str
     direction: str
     technique: str
+    attribution: Attribution | None = None
+    """To what the effect is put down; null where that was not told."""
     outcome: Outcome
     """In this regime: by the interval, not by its middle."""
     ratio: float | None
@@ -108,6 +110,7 @@ def _rows(run: str, result: RoundResult) -> Iterator[Evidence]:
                 regime=effect.regime,
                 direction=past.direction,
                 technique=trial.technique or trial.family or "",
+                attribution=trial.attribution,
                 outcome=_outcome(trial, effect.ci),
                 ratio=effect.ratio,
                 ci=effect.ci,

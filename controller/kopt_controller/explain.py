@@ -67,6 +67,7 @@ def explain_blocks(document: Mapping[str, Any]) -> tuple[Block, ...]:
         "",
         *(f"Said: {steer['kind']} {steer['value']}" for steer in document["steers"]),
         *((f"Rung of the plateau ladder: {document['rung']}",) if document["rung"] else ()),
+        *map(_candidate, document["candidates"]),
         *(f"Note: {text}" for text in document["notes"]),
         *search_lines(document),
         f"Came to: {document['decision']['label']} - {document['decision']['reason']}",
@@ -74,6 +75,18 @@ def explain_blocks(document: Mapping[str, Any]) -> tuple[Block, ...]:
         *(f"  so it will {_action(action)}" for action in document["actions"]),
         "",
     )
+
+
+_SAID = {
+    "direction": " (of the direction alone)",
+    "joint": " (joint: with more than the direction)",
+}
+
+
+def _candidate(candidate: Mapping[str, Any]) -> str:
+    """What was proposed, and what its effect would say of the direction."""
+    said = _SAID.get(candidate.get("attribution") or "", "")
+    return f"Candidate: {candidate['name']}{said} - {candidate['rationale'] or 'nothing was said'}"
 
 
 def _diagnosis(state: Mapping[str, Any]) -> tuple[str, ...]:

@@ -258,6 +258,7 @@ def _candidate(proposal: Proposal, gate: GateResult) -> Candidate:
         family=proposal.family,
         settings=proposal.settings,
         technique=proposal.technique,
+        attribution=proposal.attribution,
         rationale=proposal.rationale,
         verdict=gate.evaluation.verdict,
         gate=gate_document(gate),

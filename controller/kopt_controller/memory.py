@@ -18,7 +18,7 @@ from kopt_harness.schema import Model, Verdict
 from pydantic import ValidationError
 
 from .kinds import PROMOTE_KEY
-from .result import Candidate, Label, PromoteOutcome, RoundResult
+from .result import Attribution, Candidate, Label, PromoteOutcome, RoundResult
 from .shown import ratio_text
 
 __all__ = [
@@ -72,6 +72,7 @@ class Trial(Model):
     ci: tuple[float, float] | None = None
     """Of the ratio; null where an older version did not keep it."""
     technique: str = ""
+    attribution: Attribution | None = None
     effects: tuple[Effect, ...] = ()
     """By regime; empty where it was not timed."""
 
@@ -122,6 +123,11 @@ class RoundMemory(Model):
     def succeeded(self) -> bool:
         """Whether it found what may be promoted, also where a person has yet to do it."""
         return self.promoted or self.label in ("promote", "promote-dispatch")
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether what was swept had changed more than the levers of the direction."""
+        return any(t.sha256 == self.swept and t.attribution == "joint" for t in self.trials)
 
     @property
     def gain(self) -> float:
@@ -255,6 +261,7 @@ def _remember(run: str, result: RoundResult) -> RoundMemory:
                 ratio=c.ratio,
                 ci=c.ci,
                 technique=c.technique,
+                attribution=c.attribution,
                 effects=_effects(c, regimes),
             )
             for c in result.candidates

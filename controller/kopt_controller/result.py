@@ -15,6 +15,7 @@ from .steering import Steer
 
 __all__ = [
     "Action",
+    "Attribution",
     "Candidate",
     "CandidateRef",
     "Choice",
@@ -40,6 +41,9 @@ __all__ = [
 
 Standing = Literal["chosen", "empty", "refused", "open", "blocked", "excluded"]
 Label = Literal["promote", "promote-dispatch", "archive", "reject"]
+Attribution = Literal["direction", "joint"]
+"""To what the effect of a candidate is put down: to the levers of the direction alone, or to them
+together with something else that was changed as well."""
 
 
 class Condition(Model):
@@ -137,6 +141,8 @@ class Candidate(Model):
     """Values of its tunables."""
     technique: str = ""
     """What was done to get it, in a word or two; evidence is kept by it."""
+    attribution: Attribution | None = None
+    """Of its effect; null where the agent does not say, as those that write code do not."""
     rationale: str = ""
     verdict: Verdict
     gate: dict[str, Any]

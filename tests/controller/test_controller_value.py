@@ -59,6 +59,19 @@ def test_parts_can_be_switched_off(given: tuple[dict[str, Any], Any]) -> None:
         assert walked.settings[walked.found_at - 1].mean_us <= problem.goal_us
 
 
+def test_every_seed_may_start_elsewhere(given: tuple[dict[str, Any], Any]) -> None:
+    """In the middle half of the table, and the loop does start there; else at the defaults."""
+    script, problem = given
+    drawn = problem._replace(anywhere=True)
+    starts = [script["start_of"](drawn, seed) for seed in range(8)]
+    assert len({json.dumps(each) for each in starts}) > 2
+    middle = sorted(problem.points, key=lambda point: point.mean_us)[5:15]
+    assert all(each in [point.settings for point in middle] for each in starts)
+    assert script["walk"](drawn, 3).settings[0].settings == starts[3]
+    assert script["start_of"](problem, 3) is None
+    assert script["walk"](problem, 3).settings[0].settings == {"TILE": 1, "UNROLL": 1}
+
+
 def test_a_dispatcher_wins_what_two_settings_share(given: tuple[dict[str, Any], Any]) -> None:
     """Where one setting is best everywhere there is nothing to win."""
     script, problem = given

@@ -121,9 +121,9 @@ def test_another_implementation_as_incumbent_still_orders_the_candidates() -> No
 
 def test_a_campaign_leaves_out_what_nothing_is_expected_of(toy: Any) -> None:
     """It ends at the best setting and has measured half of what there is; the record says where."""
-    rounds = toy.campaign(rounds=6).execute().rounds
-    measured = {c.name for each in rounds for c in each.candidates}
-    assert rounds[-1].incumbent.name == "tuned-TILE8-UNROLL4"
+    rounds = toy.campaign(rounds=8).execute().rounds
+    measured = {c.name for each in rounds[:6] for c in each.candidates}
+    assert rounds[5].incumbent.name == "tuned-TILE8-UNROLL4"
     assert len(measured) <= 14
     empty = {r.id for each in rounds for r in each.ranking if r.standing == "empty"}
-    assert empty & {"tiling", "vectorisation"}
+    assert empty >= {"tiling", "vectorisation"}

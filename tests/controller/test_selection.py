@@ -154,6 +154,25 @@ def test_wins_elsewhere_count_half() -> None:
     assert gain(there) == pytest.approx(0.5 / 3)
 
 
+def test_a_round_that_swept_more_than_the_direction_counts_half() -> None:
+    """Lost or won, it does not say what did it; the round of the levers alone does."""
+    state = derive_state([_observe("n=1", 100.0, None, 9)])
+
+    def gain(won: float, attribution: str | None, swept: bool = True) -> float:
+        past = _round("fusion", won)
+        trial = past.trials[0].model_copy(update={"attribution": attribution})
+        update = {"trials": (trial,), "swept": trial.sha256 if swept else None}
+        rounds = (past.model_copy(update=update),) * 2
+        choices = POLICY.rank(state, DIRECTIONS, Memory(rounds=rounds), NOTHING, "00")
+        return _factor(next(c for c in choices if c.id == "fusion"), "gain")
+
+    assert gain(0.0, "direction") == gain(0.0, None) == pytest.approx(0.5 / 3)
+    assert gain(0.0, "joint") == pytest.approx(0.5 / 2)
+    assert gain(0.4, "direction") == pytest.approx(1.3 / 3)
+    assert gain(0.4, "joint") == pytest.approx(0.9 / 2)
+    assert gain(0.0, "joint", swept=False) == pytest.approx(0.5 / 3)
+
+
 def test_what_a_person_asks_for_comes_first() -> None:
     """Over every score, and only where it fits."""
     state = derive_state([_observe("n=1", 100.0, None, 9)])

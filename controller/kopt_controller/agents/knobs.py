@@ -6,17 +6,19 @@ another implementation), changes together that each helped, settings that differ
 pull the direction's levers, and only when nothing else is left, settings whose measurement was
 undecided.
 
-As long as nothing is known of an implementation, its knobs are changed one at a time, near values
-first, then in pairs. Afterwards the order is that of the improvement which all measurements
-together let expect (``effects.py``), counted from the incumbent, from the best that is known and
-from what is expected to be best; where none is worth an evaluation, the direction gets nothing.
+As long as nothing is known of an implementation, the direction's knobs are changed one at a time,
+near values first, then in pairs. Afterwards other knobs may be turned along with them, and the
+order is that of the improvement which all measurements together let expect (``effects.py``). A
+setting serves a direction only where it turns a knob of it, and where that is expected to add to
+what the others do; where none is worth an evaluation, the direction gets nothing. Each candidate
+says whether more was turned than the direction's knobs.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations, product, zip_longest
 from math import exp, prod
 from typing import Any, NamedTuple
@@ -24,26 +26,25 @@ from typing import Any, NamedTuple
 from kopt_harness.schema import Verdict
 from kopt_harness.tunables import Tunable
 
+from ..directions import Direction
 from ..effects import Effects, Expected, observed_of
 from ..memory import Memory, Trial
+from ..result import Attribution
 from ..space import Family, Point, Settings, locate
 from .protocol import AgentContext, AgentFactory, Proposal, Proposals, RoundBrief
 
 __all__ = ["AGENT", "KnobsAgent"]
 
 MAX_PAIRS = 64
-"""Pairs of changes considered in a round; their number grows with the square of the knobs."""
+"""Pairs of changes that are tried blindly; their number grows with the square of the knobs."""
+MAX_EXPECTED_PAIRS = 512
+"""The same where measurements say what to expect of each, and only the best are tried."""
 MAX_POINTS = 4096
-"""Settings of an implementation that are all looked at where a direction looks everywhere."""
+"""Settings of an implementation that are all looked at; of more, those a few changes away."""
 LEAST_EXPECTED = 0.003
 """Of the time: what is expected to win less is left to a direction that looks everywhere."""
-BESIDE = 3.0
-"""Weight of what differs in one knob from the best that was measured: no model is as sure of the
-best as that all its neighbours are slower."""
 LEAST_ANYWHERE = 0.0005
 """The same there: rather measure again what was undecided."""
-
-
 MOST_GATES = 3
 """Of one setting against one incumbent; then its interval will not get narrower by measuring on."""
 _DECIDED = frozenset({"dispatch", "regressions", "median", "p95", "worst-regime"})
@@ -78,7 +79,13 @@ class KnobsAgent:
             if not candidates:
                 rest = self._ideas(brief, families, home, least=0.0)
                 candidates = self._take(rest, seen, brief.limit)
-        return Proposals(tuple(candidates))
+        by_name = {family.name: family for family in families}
+        return Proposals(
+            tuple(
+                each._replace(attribution=_attribution(brief.direction, by_name, home, each))
+                for each in candidates
+            )
+        )
 
     def _take(
         self, ideas: Iterator[_Idea], seen: frozenset[str] | set[str], limit: int
@@ -178,7 +185,7 @@ def _combined(family: Family, centre: Point, brief: RoundBrief) -> Iterator[_Ide
         if differs and not differs & changed:
             settings |= {name: trial.settings[name] for name in differs}
             changed |= differs
-    if len(changed) > 1:
+    if len(changed) > 1 and changed & set(family.serving(brief.direction.levers)):
         names = ", ".join(sorted(changed))
         point = Point(family.name, settings)
         yield _Idea(point, f"changes of {names} helped one by one", "+".join(sorted(changed)))
@@ -196,76 +203,92 @@ def _promising(
 ) -> Iterator[_Idea]:
     """Settings by what they are expected to win, as long as that is at least so much."""
     levers = brief.direction.levers
-    everywhere = "*" in levers
-    points = _reachable(family, centre.settings, levers, effects, everywhere=everywhere)
+    mine = set(family.serving(levers))
+    home = centre.settings
+    known = {_values(family, each) for each in effects.measured}
+    points = [
+        settings
+        for settings in _reachable(family, home, mine, effects)
+        if any(settings[name] != home[name] for name in mine)
+        if _values(family, settings) not in known
+    ]
     while points:
-        expected = effects.expect(points, centre.settings)
-        good, level = _best_measured(effects, centre.settings)
-        best = min(0.0, level)
-        wins = [
-            each.improvement(best) * (BESIDE if _distance(settings, good) == 1 else 1.0)
-            for settings, each in zip(points, expected, strict=True)
-        ]
+        wins = _wins(points, home, mine, effects)
         at = max(range(len(points)), key=lambda i: (wins[i], -i))
         if wins[at] < least:
             return
         settings = points.pop(at)
-        yield _idea(family, centre, settings, expected[at])
-        effects = effects.also(settings, centre.settings)
+        yield _idea(family, centre, settings, mine, effects.expect([settings], home)[0])
+        effects = effects.also(settings, home)
 
 
-def _best_measured(effects: Effects, centre: Settings) -> tuple[Settings, float]:
-    """What is best of all that was measured, in the light of all of it, and by how much."""
-    levels = effects.expect(effects.measured, centre)
-    at = min(range(len(levels)), key=lambda i: levels[i].log_ratio)
-    return dict(effects.measured[at]), levels[at].log_ratio
+def _wins(points: list[Settings], home: Settings, mine: set[str], effects: Effects) -> list[float]:
+    """The improvement that is expected of each; below 0 where the direction would add nothing.
+
+    That is where the other changes alone let expect more: they are for another direction.
+    """
+    if not points:
+        return []
+    level = min(each.log_ratio for each in effects.expect(effects.measured, home))
+    best = min(0.0, level)
+    found = [each.improvement(best) for each in effects.expect(points, home)]
+    if mine == set(home):
+        return found
+    without = [settings | {name: home[name] for name in mine} for settings in points]
+    alone = [each.improvement(best) for each in effects.expect(without, home)]
+    return [win if win >= rest else -1.0 for win, rest in zip(found, alone, strict=True)]
 
 
-def _distance(a: Settings, b: Settings) -> int:
-    """Knobs in which two settings differ."""
-    return sum(a[name] != b[name] for name in a)
-
-
-def _idea(family: Family, centre: Point, settings: Settings, expected: Expected) -> _Idea:
+def _idea(
+    family: Family, centre: Point, settings: Settings, mine: set[str], expected: Expected
+) -> _Idea:
     changed = [name for name in family.tunables if settings[name] != centre.settings[name]]
-    what = ", ".join(f"{name} {centre.settings[name]} to {settings[name]}" for name in changed)
+
+    def said(names: list[str]) -> str:
+        return ", ".join(f"{name} {centre.settings[name]} to {settings[name]}" for name in names)
+
+    what = said([name for name in changed if name in mine])
+    beside = said([name for name in changed if name not in mine])
     ratio, times = exp(expected.log_ratio), exp(expected.deviation)
-    rationale = f"{what}; expected to take {ratio:.3f} of its time, within a factor of {times:.2f}"
+    rationale = f"{what}; beside it {beside}" if beside else what
+    rationale += f"; expected to take {ratio:.3f} of its time, within a factor of {times:.2f}"
     return _Idea(Point(family.name, settings), rationale, "+".join(sorted(changed)))
 
 
 def _reachable(
-    family: Family,
-    centre: Settings,
-    levers: tuple[str, ...],
-    effects: Effects,
-    *,
-    everywhere: bool,
+    family: Family, centre: Settings, mine: set[str], effects: Effects
 ) -> list[Settings]:
-    """One or two changes of the direction's knobs, from wherever is good; or all there is."""
-    if everywhere and prod(len(knob.values) for knob in family.tunables.values()) <= MAX_POINTS:
+    """All settings that there are; of very many, one or two changes from wherever is good."""
+    if not mine:
+        return []
+    if prod(len(knob.values) for knob in family.tunables.values()) <= MAX_POINTS:
         values = product(*(knob.values for knob in family.tunables.values()))
         return [dict(zip(family.tunables, each, strict=True)) for each in values]
-    starts = [centre, *_good(family, centre, effects)]
     found: dict[tuple[Any, ...], Settings] = {}
-    for start in starts:
-        steps = _steps(family, Point(family.name, start), levers)
+    for start in (centre, *_good(family, centre, effects)):
+        steps = _steps(family, Point(family.name, start), ("*",))
+        # What turns a knob of the direction comes first: pairs may be too many.
+        steps.sort(key=lambda step: step.name not in mine)
         singles = [start | {step.name: step.value} for step in steps]
         pairs = [
             start | {a.name: a.value, b.name: b.value}
             for a, b in combinations(steps, 2)
             if a.name != b.name
         ]
-        # Only a direction with knobs here may take over what others have found.
-        for settings in (start, *singles, *pairs[:MAX_PAIRS]) if steps else ():
-            found.setdefault(tuple(settings.values()), settings)
+        for settings in (start, *singles, *pairs[:MAX_EXPECTED_PAIRS]):
+            found.setdefault(_values(family, settings), settings)
     return list(found.values())
+
+
+def _values(family: Family, settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(settings[name] for name in family.tunables)
 
 
 def _good(family: Family, centre: Settings, effects: Effects) -> list[Settings]:
     """The best that was measured, and the best value of each knob together."""
     measured = effects.measured
-    best, _ = _best_measured(effects, centre)
+    levels = effects.expect(measured, centre)
+    best = measured[min(range(len(levels)), key=lambda i: levels[i].log_ratio)]
     together: Settings = dict(centre)
     for name, knob in family.tunables.items():
         known = [v for v in knob.values if any(each[name] == v for each in measured)]
@@ -273,7 +296,19 @@ def _good(family: Family, centre: Settings, effects: Effects) -> list[Settings]:
         if options:
             found = effects.expect(options, centre)
             together = options[min(range(len(options)), key=lambda i: found[i].log_ratio)]
-    return [best, together]
+    return [dict(best), together]
+
+
+def _attribution(
+    direction: Direction, families: Mapping[str, Family], home: Point | None, proposal: Proposal
+) -> Attribution:
+    """What the effect of a candidate over the incumbent can be put down to."""
+    family = families[proposal.family or ""]
+    if home is None or home.family != family.name:
+        return "direction" if direction.rewrites else "joint"
+    mine = family.serving(direction.levers)
+    changed = [n for n, value in proposal.settings.items() if value != home.settings[n]]
+    return "direction" if all(name in mine for name in changed) else "joint"
 
 
 class _Step(NamedTuple):

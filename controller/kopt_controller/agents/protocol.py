@@ -21,6 +21,7 @@ from ..costs import Allowance, Usage
 from ..directions import Direction
 from ..mechanisms import Mechanism
 from ..memory import Memory
+from ..result import Attribution
 from ..space import SearchSpace
 from ..state import Signature, State
 from ..steering import Steering
@@ -103,6 +104,8 @@ class Proposal(NamedTuple):
     settings: dict[str, Any] = {}  # a NamedTuple's default, never changed
     technique: str = ""
     """What was done, in a word or two that other rounds would use for the same."""
+    attribution: Attribution | None = None
+    """To what its effect will be put down; null where that cannot be told."""
 
 
 class Proposals(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from math import prod, sqrt
 
 from ..directions import Direction
-from ..memory import Memory
+from ..memory import Memory, RoundMemory
 from ..result import Choice, Factor
 from ..state import Signature, State
 from ..supervisor import Advice
@@ -29,6 +29,9 @@ LEAST_HEADROOM = 0.02
 """A floor is a model: nothing is so near to it that no gain at all can be expected."""
 ELSEWHERE = 0.5
 """Weight of a round that worked on another regime, or started from another bottleneck."""
+JOINT = 0.5
+"""Part of that weight where more was changed than the levers of the direction: what won is not
+known."""
 
 
 class MatchPolicy:
@@ -126,12 +129,7 @@ def _headroom(signature: Signature) -> tuple[float, str]:
 def _gain(direction: Direction, signature: Signature, memory: Memory, incumbent: str) -> Factor:
     """The prior, moved to the weighted mean of what rounds won; a round weighs as the prior."""
     rounds = memory.along(direction.id)
-    weights = [
-        1.0
-        if (past.regime, past.bottleneck) == (signature.regime, signature.bottleneck)
-        else ELSEWHERE
-        for past in rounds
-    ]
+    weights = [_weight(past, signature) for past in rounds]
     won = sum(weight * past.gain for weight, past in zip(weights, rounds, strict=True))
     gain = (direction.prior_gain + won) / (1 + sum(weights))
     reason = f"prior {direction.prior_gain:.0%}"
@@ -144,6 +142,12 @@ def _gain(direction: Direction, signature: Signature, memory: Memory, incumbent:
     if shown > gain:
         gain, reason = shown, f"{waiting[0].name} won {shown:.1%} at a gate and waits for a sweep"
     return Factor(name="gain", value=gain, reason=reason)
+
+
+def _weight(past: RoundMemory, signature: Signature) -> float:
+    """How much a round says of its direction, here and now; the prior weighs 1."""
+    is_here = (past.regime, past.bottleneck) == (signature.regime, signature.bottleneck)
+    return (1.0 if is_here else ELSEWHERE) * (JOINT if past.is_joint else 1.0)
 
 
 def _exploration(direction: Direction, memory: Memory, advice: Advice) -> Factor:
