@@ -1,12 +1,17 @@
 """An agent that means harm: nothing outside of its worktree changes, and what it tried is said."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
 import kopt_harness
 import kopt_tests_agents
+import psutil
 import pytest
 from kopt_controller.agents import get_agent
 from kopt_controller.cli import main
@@ -177,6 +182,81 @@ def test_it_cannot_end_kopt(toy: Toy, install: Any, toy_draft: Any, leaves: Any)
     install("claude", [[*leaves(toy_draft()), ["signal", path], ["end"]]])
     (candidate,) = agent_of(toy, "claude-code").propose(brief_of(toy)).candidates
     assert _texts(candidate)["a.txt"].startswith("refused")
+
+
+_REACH = """
+import json, os, sys
+
+parent, outside, nice = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+
+def attempt(what):
+    try:
+        what()
+    except OSError:
+        return "refused"
+    return "done"
+
+lines = open("/proc/self/status").read().splitlines()
+print(json.dumps({
+    "environ": attempt(lambda: open(f"/proc/{parent}/environ", "rb").read()),
+    "descriptors": attempt(lambda: os.listdir(f"/proc/{parent}/fd")),
+    "nice": attempt(lambda: os.setpriority(os.PRIO_PROCESS, parent, nice)),
+    "affinity": attempt(lambda: os.sched_setaffinity(parent, os.sched_getaffinity(0))),
+    "mode": attempt(lambda: os.chmod(outside, 0o777)),
+    "times": attempt(lambda: os.utime(outside, (1, 1))),
+    "capabilities": [line.split()[1] for line in lines if line.startswith("CapEff")],
+}))
+"""
+
+
+@confined
+def test_it_cannot_get_at_kopt_itself(
+    toy: Toy, install: Any, toy_draft: Any, leaves: Any, tmp_path: Path
+) -> None:
+    """The environment, descriptors, priority and processors of kopt; modes and times of files."""
+    outside = tmp_path / "outside.txt"
+    outside.write_text("x")
+    before = outside.stat()
+    path = "drafts/fast/solution/python/a.txt"
+    # The priority that it has: where the attempt is not refused, nothing changes.
+    nice = str(os.getpriority(os.PRIO_PROCESS, 0))
+    words = [sys.executable, "-c", _REACH, str(os.getpid()), str(outside), nice]
+    install("claude", [[*leaves(toy_draft()), ["run", words, path], ["end"]]])
+    (candidate,) = agent_of(toy, "claude-code").propose(brief_of(toy)).candidates
+    said = json.loads(json.loads(_texts(candidate)["a.txt"])["out"])
+    assert said.pop("capabilities") == ["0" * 16]
+    assert said["environ"] == "refused"
+    # Only root, or a user who may have namespaces, has these.
+    if said != dict.fromkeys(said, "refused"):
+        assert _no_namespaces()
+    else:
+        assert outside.stat() == before
+
+
+def _no_namespaces() -> bool:
+    words = ["unshare", "--mount", "--pid", "--fork", "true"]
+    extra = [] if os.geteuid() == 0 else ["--user"]
+    done = subprocess.run([*words[:1], *extra, *words[1:]], capture_output=True, check=False)
+    return done.returncode != 0
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["by itself", "at the end of its time"])
+def test_what_it_detached_does_not_outlive_the_call(
+    toy: Toy, install: Any, toy_draft: Any, leaves: Any, ends: bool
+) -> None:
+    """It would disturb whatever is measured next."""
+    marker = f"300.{uuid.uuid4().int}"
+    script = f"for i in 1 2 3 4 5 6 7 8; do setsid sh -c 'sleep {marker} & sleep 0.01' & done; wait"
+    tail = [["end"]] if ends else [["sleep", 60]]
+    # Nothing that the helper waits for keeps its output.
+    run = ["run", ["/bin/sh", "-c", f"({script}) >/dev/null 2>&1 </dev/null"]]
+    install("claude", [[*leaves(toy_draft()), run, *tail]])
+    proposals = agent_of(toy, "claude-code", timeout_s=60.0 if ends else 8.0).propose(brief_of(toy))
+    assert len(proposals.candidates) == 1
+    left = [
+        each for each in psutil.process_iter(["cmdline"]) if marker in (each.info["cmdline"] or [])
+    ]
+    assert left == []
 
 
 def test_what_it_claims_is_not_read(toy: Toy, install: Any, toy_draft: Any, leaves: Any) -> None:

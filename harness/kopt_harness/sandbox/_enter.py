@@ -23,7 +23,7 @@ from .paths import DEVICES, gpu_devices, interpreter_paths, readable_paths
 from .policy import Policy
 from .processes import rename
 
-__all__ = ["die_with_parent", "enter", "in_force"]
+__all__ = ["die_with_parent", "enter", "enter_user_namespace", "in_force"]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -110,7 +110,7 @@ class _Entry:
     def outer(self) -> dict[str, Any]:
         """Namespaces that a parent makes for its child; the outer process stays in here."""
         policy = self._policy
-        self.note("user_namespace", _enter_user_namespace)
+        self.note("user_namespace", enter_user_namespace)
         self._unshare("pid")
         _linux.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         log = self._log()
@@ -250,8 +250,12 @@ class _Entry:
         os.closerange(low, os.sysconf("SC_OPEN_MAX"))
 
 
-def _enter_user_namespace() -> None:
-    """An ordinary user gets the other namespaces only inside one of these."""
+def enter_user_namespace() -> None:
+    """An ordinary user gets the other namespaces only inside one of these.
+
+    Raises:
+        OSError: It is not granted, or the caller is root and needs none.
+    """
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
         raise OSError("not needed by root")

@@ -33,6 +33,8 @@ __all__ = ["Log", "Watch", "guard", "oversee"]
 
 _POLL_S = 0.05
 _END_S = 4.0
+_REAP_S = 1.0
+"""Without limits to look after there are only orphans to collect."""
 _LARGE_SHARE = 8
 """Where the machine is short of memory, whoever holds an eighth of it is at fault."""
 _REPORT_BYTES = 4096
@@ -142,25 +144,27 @@ class Watch:
         return os.fstat(fd).st_size if fd >= 0 else 0
 
 
-def guard(worker: int, report_fd: int, watch: Watch) -> NoReturn:
+def guard(worker: int, report_fd: int, watch: Watch | None) -> NoReturn:
     """The inner process: until the worker ends, a limit is passed or the outer one is gone."""
     poll = select.poll()
     poll.register(report_fd, select.POLLIN)
     worker_fd = _pidfd(worker)
     if worker_fd is not None:
         poll.register(worker_fd, select.POLLIN)
+    every_s = _POLL_S if watch is not None or worker_fd is None else _REAP_S
     next_look = time.monotonic()
     while True:
         ready = {fd for fd, _ in poll.poll(max(0.0, next_look - time.monotonic()) * 1000)}
         report = _reap(worker)
         if report is None and time.monotonic() >= next_look:
-            report = watch.exceeded()
-            next_look = time.monotonic() + _POLL_S
+            report = None if watch is None else watch.exceeded()
+            next_look = time.monotonic() + every_s
         if report is not None or report_fd in ready:
             break
     if report is not None:
         os.write(report_fd, json.dumps(report).encode())
-    end_all(int(os.readlink("/proc/self")), _END_S)  # noqa: PTH115
+    if os.getpid() != 1:  # else the kernel ends all others of the namespace
+        end_all(int(os.readlink("/proc/self")), _END_S)  # noqa: PTH115
     os._exit(0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from ._linux import clear_capabilities, prctl
@@ -10,8 +11,11 @@ __all__ = ["can_use", "drop_capabilities", "pick_uid", "refuse_new_privileges", 
 
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
+_PR_SET_SECUREBITS = 28
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_NO_ROOT = 0xE3
+"""The user 0 is like any other, no capability is kept or raised, and that is final."""
 _FIRST_UID, _UIDS = 20000, 40000
 """Below 65536, where containers end their range, and above what systems give out."""
 _TRIES = 64
@@ -65,6 +69,10 @@ def drop_capabilities(uid: int | None) -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
+    else:
+        # Whoever may not set this has no bounding set to empty either.
+        with contextlib.suppress(OSError):
+            prctl(_PR_SET_SECUREBITS, _NO_ROOT)
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     clear_capabilities()
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 
 from ._linux import mount, pivot_root, set_mount_flags, unmount
 from .paths import DEVICES, gpu_devices, inside
 from .policy import Policy
 
-__all__ = ["enter_root"]
+__all__ = ["enter_read_only", "enter_root"]
 
 _RDONLY, _NOSUID, _NODEV, _NOEXEC = 1, 2, 4, 8
 _REMOUNT, _BIND, _REC, _PRIVATE = 0x20, 0x1000, 0x4000, 0x40000
@@ -68,6 +69,38 @@ def enter_root(policy: Policy, readable: list[str], *, new_proc: bool) -> dict[s
         raise
     _become_root()
     return {"own_proc": own_proc}
+
+
+def enter_read_only(writable: Sequence[str], *, new_proc: bool) -> dict[str, bool]:
+    """Makes every mount read-only but for some folders; a mount namespace of its own is there.
+
+    What Landlock has no rule for is refused by that, too: modes, owners, times and attributes.
+
+    Args:
+        writable: Folders that stay as they are.
+        new_proc: Whether this process is in a process namespace whose /proc it may mount.
+
+    Returns:
+        What else was granted: ``own_proc``.
+
+    Raises:
+        OSError: A step was refused.
+    """
+    mount("none", "/", flags=_REC | _PRIVATE)
+    if new_proc:
+        try:
+            mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
+        except OSError:  # parts of /proc are hidden here, as in many containers
+            new_proc = False
+    for path in writable:
+        mount(path, path, flags=_BIND | _REC)
+    try:
+        _protect("/", _RDONLY, recursive=True)
+    finally:
+        for path in writable:
+            kept = os.statvfs(path).f_flag & (_NOSUID | _NODEV | _NOEXEC)
+            mount("none", path, flags=_BIND | _REMOUNT | kept)
+    return {"own_proc": new_proc}
 
 
 class _Root:

@@ -20,7 +20,7 @@ from kopt_harness.environ import agent_environment
 from kopt_harness.ledger import Ledger
 from kopt_harness.proc import Completed, run
 from kopt_harness.sandbox import confine
-from kopt_harness.sandbox.launch import protected_paths, search_paths
+from kopt_harness.sandbox.launch import protected_paths, search_paths, shield
 
 from ...agent_settings import AgentSettings
 from ...budget import Budget
@@ -229,6 +229,8 @@ class _Talk:
             protected=protected_paths([context.root]),
         ).to_file()
         status_fd = os.memfd_create("kopt-confined", os.MFD_CLOEXEC)
+        # It has the same user, and Landlock is not everywhere.
+        shield()
         # For the launcher alone, which does not hand it on.
         environment["PYTHONPATH"] = str(Path(kopt_harness.__file__).resolve().parents[1])
         try:
@@ -239,6 +241,7 @@ class _Talk:
                 env=environment,
                 stdin=text.encode(),
                 pass_fds=(spec_fd, status_fd),
+                ask_first=True,
                 watch=watcher.feed,
             )
             return done, confine.read_status(status_fd)
@@ -278,7 +281,11 @@ def _confined(name: str, done: Completed, status: dict[str, Any]) -> list[str]:
         last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
         return [f"{name}: it could not be started: {last[0] if last else done.returncode}"]
     if not status.get("landlock"):
-        return [f"{name}: it ran unconfined, without Landlock: {status.get('reason')}"]
+        reason = status.get("landlock_reason")
+        return [f"{name}: it ran unconfined, without Landlock: {reason}"]
+    if not status.get("no_capabilities"):
+        reason = status.get("no_capabilities_reason")
+        return [f"{name}: it kept the capabilities of kopt: {reason}"]
     return []
 
 
