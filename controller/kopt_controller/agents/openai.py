@@ -39,6 +39,7 @@ from .writing import (
     render,
     render_question,
 )
+from .writing.calls import with_data
 from .writing.chat import KEY_ENV, PACKAGE_HINT, ChatError, Talk, open_line
 
 __all__ = ["AGENT", "OpenAIWriter"]
@@ -112,8 +113,7 @@ class OpenAIWriter:
                 talk.notes.append(f"openai: {error}")
             answer = Answer(text, usage=tuple(talk.uses), notes=tuple(talk.notes), ending=ending)
             kept = call.keep_answer(answer)
-        found = read_json(kept.text) if question.shape is not None else None
-        return kept._replace(data=None if found is None else found.value)
+        return with_data(question, kept)
 
     def _secrets(self) -> Secrets:
         return Secrets([self._settings.key_env or KEY_ENV])

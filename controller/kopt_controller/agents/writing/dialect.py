@@ -64,6 +64,8 @@ class Observed:
     """Whether the session that it was to go on with is not there."""
     unread: int = 0
     """Lines that are no event."""
+    dropped: dict[str, None] = field(default_factory=dict)
+    """Names of numbers that cannot be and were not counted, in the order in which they came."""
 
 
 class Dialect(Protocol):

@@ -80,7 +80,7 @@ class Watcher:
         observed = self._observed
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             event = None
         if not isinstance(event, dict):
             observed.unread += 1
