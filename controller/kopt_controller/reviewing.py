@@ -161,14 +161,20 @@ def reviewed(decision: Decision, review: Review, accepted: Collection[str]) -> D
     """
     said = "; ".join(review.reasons) or "nothing"
     is_ok = review.verdict == "ok" or REVIEW in accepted
+    shown = "no review of" if review.verdict == "none" else f"{review.verdict} by"
     condition = Condition(
         name=REVIEW,
         required="no objection of the reviewer, or a person who sets it aside",
-        measured=f"{review.verdict} by {review.by}: {said}",
+        measured=f"{shown} {review.by}: {said}",
         ok=is_ok,
     )
     evidence = (*decision.evidence, condition)
     if is_ok or not decision.label.startswith("promote"):
         return decision.model_copy(update={"evidence": evidence})
-    reason = f"{review.candidate.name} is kept, not promoted: {review.by} has objected: {said}"
+    why = (
+        f"there is no review of {review.by}"
+        if review.verdict == "none"
+        else f"{review.by} has objected"
+    )
+    reason = f"{review.candidate.name} is kept, not promoted: {why}: {said}"
     return Decision(label="archive", code=REVIEW, reason=reason, evidence=evidence)

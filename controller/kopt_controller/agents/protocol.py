@@ -118,6 +118,8 @@ class Proposals(NamedTuple):
     has nothing left."""
     is_broken: bool = False
     """Whether it would be the same for another direction, so that it is asked for none."""
+    turned_down: tuple[str, ...] = ()
+    """Why drafts that were left are no candidates: known, refused or not to be measured."""
 
 
 class TaskFile(Model):

@@ -132,7 +132,7 @@ def _refused(
 def _takes(sweep: SweepResult, comparison: Comparison) -> str:
     name = sweep.evaluation.solution.name
     count = len(sweep.evaluation.workloads)
-    over = "1 workload" if count == 1 else f"{count} workloads"
+    over = counted(count, "workload")
     return f"{name} takes {interval_text(comparison)} of the incumbent's time over {over}"
 
 
