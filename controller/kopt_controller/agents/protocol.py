@@ -229,6 +229,8 @@ class Drafted(NamedTuple):
     ending: Ending = "done"
     session: str | None = None
     """By which the program continues."""
+    refused: tuple[str, ...] = ()
+    """Those of the notes that say why a draft was not taken."""
 
 
 class Question(NamedTuple):

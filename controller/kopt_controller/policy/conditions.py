@@ -205,7 +205,7 @@ def _secondary(comparison: Comparison | None, rules: PromotionRules) -> tuple[Co
     median, p95, worst, regime = None, None, None, ""
     if found is not None:
         median, p95, worst = found.median, found.p95, found.worst_regime_ratio
-        regime = f" in {found.worst_regime}, worst of {len(found.regimes)} regimes"
+        regime = f" in {found.worst_regime}, worst of {counted(len(found.regimes), 'regime')}"
     return (
         Condition(name="median", **at_most(rules.median_ratio_max, median, over)),
         Condition(name="p95", **at_most(rules.p95_ratio_max, p95, over)),
@@ -310,7 +310,7 @@ def _confirmation(validation: Validation | None, overridden: Collection[str]) ->
         text = found.reason if flag is None else f"{flag.code}: {flag.detail}"
         if found.outcome == "agreed":
             far = max(abs(w.claimed_busy_us - w.external_us) for w in found.workloads)
-            text = f"{found.profiler} agrees on {len(found.workloads)} workloads, "
+            text = f"{found.profiler} agrees on {counted(len(found.workloads), 'workload')}, "
             text += f"within {far:.2f} us of a call's kernels"
         text += " (overridden)" if flag is not None and holds else ""
     return Condition(

@@ -89,7 +89,7 @@ class WritingAgent:
             shared(drafted.usage, [proposal.solution.sha256 for proposal in candidates]),
             unusable,
             is_broken=bool(unusable) and drafted.ending in BROKEN,
-            turned_down=tuple(dict.fromkeys(down)),
+            turned_down=tuple(dict.fromkeys((*drafted.refused, *down))),
         )
 
     def _pack(

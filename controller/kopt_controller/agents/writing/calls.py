@@ -80,7 +80,8 @@ class CallLedger:
         """Keeps what came of the call, without any secret and without what a terminal obeys."""
         drafts, refused = self._secrets.screen(drafted.drafts)
         notes = tuple(self.redacted(note) for note in (*drafted.notes, *refused))
-        clean = drafted._replace(drafts=tuple(map(_shown, drafts)), notes=notes)
+        left = tuple(self.redacted(note) for note in (*drafted.refused, *refused))
+        clean = drafted._replace(drafts=tuple(map(_shown, drafts)), notes=notes, refused=left)
         self._ledger.put(
             "drafted",
             {
@@ -89,6 +90,7 @@ class CallLedger:
                 "notes": list(clean.notes),
                 "ending": clean.ending,
                 "session": clean.session,
+                "refused": list(clean.refused),
             },
         )
         return clean
@@ -104,6 +106,7 @@ class CallLedger:
             notes=tuple(found["notes"]),
             ending=found["ending"],
             session=found["session"],
+            refused=tuple(found.get("refused", ())),
         )
 
     def prompt(self, compute: Callable[[], Prompt]) -> Prompt:

@@ -85,6 +85,8 @@ class Gathered(NamedTuple):
 
     drafts: tuple[Draft, ...]
     notes: tuple[str, ...]
+    refused: tuple[str, ...] = ()
+    """Those of the notes that say why a draft was not taken."""
 
 
 class _RefusedError(Exception):
@@ -110,7 +112,7 @@ def gather_drafts(worktree_fd: int, most: int) -> Gathered:
     if ignored:
         kinds = ", ".join(f"{count} {what}" for what, count in sorted(ignored.items()))
         notes.append(f"ignored in drafts/: {kinds}")
-    return Gathered(tuple(drafts[:most]), tuple(notes))
+    return Gathered(tuple(drafts[:most]), tuple(notes), tuple(refused))
 
 
 def drafts_of(value: dict[str, Any], most: int, *, truncated: bool = False) -> Gathered:
@@ -131,7 +133,8 @@ def drafts_of(value: dict[str, Any], most: int, *, truncated: bool = False) -> G
     drafts, refused = _each(
         [(_named(each, n), partial(_one_of, each)) for n, each in enumerate(given)]
     )
-    return Gathered(tuple(drafts[:most]), (*notes, *refused, *_beyond(drafts, most)))
+    notes += [*refused, *_beyond(drafts, most)]
+    return Gathered(tuple(drafts[:most]), tuple(notes), tuple(refused))
 
 
 def _named(value: Any, index: int) -> Any:

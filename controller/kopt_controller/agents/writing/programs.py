@@ -74,7 +74,9 @@ class ProgramWriter:
                 said = talk.until_it_ends(task.allowance)
             gathered = gather_drafts(tree.fd, task.drafts)
             whole = said.drafted._replace(
-                drafts=gathered.drafts, notes=(*said.drafted.notes, *gathered.notes)
+                drafts=gathered.drafts,
+                notes=(*said.drafted.notes, *gathered.notes),
+                refused=gathered.refused,
             )
             drafted = call.keep(whole)
             tree.remove()
