@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 from kopt_harness.errors import NotFoundError
 from kopt_harness.ledger import Ledger, recorded
+from kopt_harness.schema import Solution
 from kopt_harness.targets import get_target
 
 from .agents import Proposal, Proposals, RoundBrief, agent_names
+from .agents.writing import harmless, harmless_all
 from .directions import Direction, load_directions
 from .duplicates import refusal_of
 from .result import Choice, Ranked, Refusal, Standing
@@ -338,18 +340,19 @@ def _propose(world: World, ledger: Ledger, key: str, brief: RoundBrief) -> tuple
         if world.meter is not None:
             world.meter.check()
         proposals = world.agent.propose(brief)
-        for proposal in proposals.candidates:
-            world.solutions.put(proposal.solution)
+        shown = [_shown(proposal.solution) for proposal in proposals.candidates]
+        for solution in shown:
+            world.solutions.put(solution)
         candidates = [
             {
-                "sha256": proposal.solution.sha256,
-                "name": proposal.solution.name,
+                "sha256": solution.sha256,
+                "name": solution.name,
                 "rationale": proposal.rationale,
                 "family": proposal.family,
                 "settings": proposal.settings,
                 "technique": proposal.technique,
             }
-            for proposal in proposals.candidates
+            for solution, proposal in zip(shown, proposals.candidates, strict=True)
         ]
         found: dict[str, Any] = {"candidates": candidates, "notes": list(proposals.notes)}
         if proposals.turned_down:
@@ -358,7 +361,8 @@ def _propose(world: World, ledger: Ledger, key: str, brief: RoundBrief) -> tuple
             found["is_paid"] = True
         if proposals.unusable:
             found |= {"unusable": proposals.unusable, "broken": proposals.is_broken}
-        return found
+        words: dict[str, Any] = harmless_all(found)
+        return words
 
     found = recorded(ledger, key, ask)
     proposals = Proposals(
@@ -369,6 +373,12 @@ def _propose(world: World, ledger: Ledger, key: str, brief: RoundBrief) -> tuple
         turned_down=tuple(found.get("turned_down", ())),
     )
     return proposals, found.get("is_paid", False)
+
+
+def _shown(solution: Solution) -> Solution:
+    """The solution with words that may be shown, whoever has written them; no hash has them."""
+    words = {name: harmless(getattr(solution, name)) for name in ("name", "author", "description")}
+    return solution.model_copy(update=words)
 
 
 def _restore(solutions: SolutionStore, candidate: dict[str, Any]) -> Proposal:

@@ -11,7 +11,9 @@ from kopt_controller.agents import Question
 from kopt_controller.agents.writing import Secrets, read_json
 from kopt_controller.agents.writing.calls import CallLedger
 from kopt_controller.agents.writing.claims import Numbers, harmless, unpaired
+from kopt_controller.campaign import open_campaign
 from kopt_controller.costs import spent_of
+from kopt_controller.simulated import SimulatedHarness
 from kopt_harness.ledger import DictLedger
 
 Toy = Any
@@ -246,3 +248,27 @@ def test_a_call_keeps_no_text_that_is_obeyed() -> None:
     """The one place through which all of them go."""
     call = CallLedger(DictLedger(), Secrets())
     assert call.redacted("\x1b[2J") == "\\x1b[2J"
+
+
+def test_names_that_people_drop_are_harmless(toy: Toy, toy_draft: Any) -> None:
+    """No decision, note or archived solution has what a terminal would obey."""
+    inbox = toy.root.path / "inbox"
+    written = {
+        **toy_draft(name="tuned"),
+        "solution/python/kernel.py": "def run(x, y):\n    y.copy_(1 + x)\n",
+    }
+    written["config.toml"] = written["config.toml"].replace('"tuned"', '"a\\u001b[31mb"')
+    for path, text in written.items():
+        (inbox / "x" / path).parent.mkdir(parents=True, exist_ok=True)
+        (inbox / "x" / path).write_text(text)
+    (inbox / "\x1b[2J.json").write_text("{")
+    lines: list[str] = []
+    device = toy.device._replace(latency_us=lambda solution, workload: 10.0)
+    run = toy.campaign(device, agent="inbox", inbox=str(inbox)).run
+    harness = SimulatedHarness("cpu", device)
+    campaign = open_campaign(toy.root, run.id, lambda *_: harness, lines.append)
+    (round_,) = campaign.execute().rounds
+    assert [each.name for each in round_.candidates] == ["a\\x1b[31mb"]
+    shown = [*round_.notes, round_.decision.reason, *lines]
+    assert any("\\x1b[2J" in text for text in shown)
+    assert [text for text in shown if text != harmless(text)] == []

@@ -107,19 +107,25 @@ def test_folders_that_are_no_drafts_end_a_round_too(toy: Toy, install: Install) 
     assert all("'bad' is not taken: it has no config.toml" in text for text in prompts[1:])
 
 
-def test_who_is_not_paid_is_asked_for_every_direction(toy: Toy) -> None:
-    """Settings of knobs cost nothing to propose: only paid calls are counted."""
-    from kopt_controller.choosing import _Vain
+def test_who_is_not_paid_is_asked_for_every_direction(toy: Toy, toy_draft: Any) -> None:
+    """What a person has handed in costs nothing to look at: none of it hides behind the others."""
+    inbox = toy.root.path / "inbox"
 
-    vain = _Vain()
-    vain.calls += MOST_VAIN - 1
-    assert not vain.is_enough
-    vain.calls += 1
-    assert vain.is_enough
-    assert vain.instructions("the plan") == "the plan"
-    vain.told += ["a", "b", "a"]
-    assert vain.instructions("the plan").startswith("the plan\n\nWhat was left")
-    assert vain.instructions("").endswith("\n- a\n- b")
+    def drop(name: str, body: str) -> None:
+        for path, text in toy_draft(body, name).items():
+            (inbox / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (inbox / name / path).write_text(text)
+
+    device = SimulatedDevice(latency_us=lambda s, _: 10.0 if s.name == "plain" else 20.0)
+    options = {"agent": "inbox", "inbox": str(inbox), "max_candidates": 1}
+    drop("a", SLOW)
+    toy.campaign(device, **options).execute()
+    for n in range(MOST_VAIN + 2):
+        drop(f"b{n}", f"{SLOW}  # {n}")
+    drop("c", "y.copy_(1 + x)")
+    (second,) = toy.campaign(device, **options).execute().rounds
+    assert len(second.refused) == MOST_VAIN + 2
+    assert [each.name for each in second.candidates] == ["c"]
 
 
 def test_a_refused_draft_is_told_without_its_secret(
