@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..shown import counted
 from ..views import Chapter, DecisionView, Headline
 from .contents import conditions_table, tables_of
 from .edition import Edition
@@ -72,7 +71,7 @@ def _headline(headline: Headline | None) -> Iterator[str]:
     became = f", {headline.became}" if headline.became else ""
     yield (
         f"{times}{_text(headline.candidate.name)} takes {ratio}{level} of the time of "
-        f"{_text(headline.incumbent.name)} over {counted(headline.workloads, 'workload')}: mean "
+        f"{_text(headline.incumbent.name)} over {headline.workloads} workloads: mean "
         f"{value(headline.candidate_mean_us, 4)} us against "
         f"{value(headline.incumbent_mean_us, 4)} us. Decision: {headline.decision}{became}. "
         f"Measured {moment(headline.date)}, epoch `{headline.epoch}`, {_text(headline.source)}."
