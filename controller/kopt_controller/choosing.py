@@ -8,17 +8,20 @@ exactly one is worked on.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from kopt_harness.errors import NotFoundError
 from kopt_harness.ledger import Ledger, recorded
+from kopt_harness.schema import Solution
 from kopt_harness.targets import get_target
 
 from .agents import Proposal, Proposals, RoundBrief, agent_names
+from .agents.writing import harmless, harmless_all
 from .directions import Direction, load_directions
 from .duplicates import refusal_of
 from .result import Choice, Ranked, Refusal, Standing
+from .shown import counted
 from .state import State
 from .steering import Steer, Steering, fold
 from .supervisor import Advice
@@ -26,6 +29,10 @@ from .world import SolutionStore, Turn, World
 
 ASK_AGAIN = 2
 """How often an agent is asked once more for a direction, where all it had was refused."""
+MOST_VAIN = 3
+"""Paid calls of a round that leave nothing but what is known or refused; then no more are made."""
+_MOST_TOLD = 8
+"""Refusals that an agent is told of, the newest."""
 
 __all__ = [
     "NO_DIRECTION",
@@ -158,14 +165,14 @@ def choose(world: World, turn: Turn, state: State, advice: Advice) -> Chosen:
     )
     notes: dict[str, None] = {}
     standings: dict[str, Standing] = {}
-    refused: list[Refusal] = []
+    vain = _Vain()
     unusable = ""
     for choice in choices:
-        asked = _ask(world, turn, _brief(world, turn, state, directions[choice.id]), refused)
+        asked = _ask(world, turn, _brief(world, turn, state, directions[choice.id]), vain)
         notes |= dict.fromkeys(asked.notes)
         standings[choice.id] = asked.standing
         unusable = unusable or asked.unusable
-        if asked.candidates or asked.is_broken:
+        if asked.candidates or asked.is_broken or vain.is_enough:
             break
     chosen = next((c for c in choices if standings.get(c.id) == "chosen"), None)
     return Chosen(
@@ -174,8 +181,32 @@ def choose(world: World, turn: Turn, state: State, advice: Advice) -> Chosen:
         if chosen is not None
         else Proposals((), tuple(notes), unusable=unusable),
         _ranking(_Question(world, state, advice, directions, choices), standings),
-        tuple(refused),
+        tuple(vain.refused),
     )
+
+
+@dataclass
+class _Vain:
+    """What the calls of a round have left that nobody needs to measure."""
+
+    refused: list[Refusal] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    """Why, for whoever is asked next."""
+    calls: int = 0
+    """Paid ones that left nothing else."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether another call would only cost the same for the same."""
+        return self.calls >= MOST_VAIN
+
+    def instructions(self, given: str) -> str:
+        """Instructions of a call, with what was refused."""
+        if not self.told:
+            return given
+        lines = [f"- {each}" for each in dict.fromkeys(self.told[-_MOST_TOLD:])]
+        head = "What was left before in this round was not taken. Do not leave it once more:"
+        return "\n".join([*([given, ""] if given else []), head, "", *lines])
 
 
 class _Question(NamedTuple):
@@ -196,31 +227,40 @@ class _Asked(NamedTuple):
     is_broken: bool = False
 
 
-def _ask(world: World, turn: Turn, brief: RoundBrief, refused: list[Refusal]) -> _Asked:
-    """What the agent has for one direction that was not rejected before; adds to ``refused``.
+def _ask(world: World, turn: Turn, brief: RoundBrief, vain: _Vain) -> _Asked:
+    """What the agent has for one direction that was not rejected before; adds to ``vain``.
 
-    Where everything was refused it is asked again, knowing what was, a few times.
+    Where everything was refused it is asked again, knowing what was and why, a few times.
     """
     notes: list[str] = []
-    before = len(refused)
+    before = len(vain.refused)
     for attempt in range(1 + ASK_AGAIN):
-        known = turn.memory.refusing(each.sha256 for each in refused)
+        known = turn.memory.refusing(each.sha256 for each in vain.refused)
         key = f"proposals/{brief.direction.id}" + (f"/{attempt}" if attempt else "")
         call = key.removeprefix("proposals/")
-        asked = brief._replace(memory=known, ledger=turn.ledger.scoped(f"agent/{call}"))
-        proposals = _propose(world, turn.ledger, key, asked)
+        told = vain.instructions(brief.instructions)
+        ledger = turn.ledger.scoped(f"agent/{call}")
+        asked = brief._replace(memory=known, ledger=ledger, instructions=told)
+        proposals, is_paid = _propose(world, turn.ledger, key, asked)
         notes += proposals.notes
+        vain.told += proposals.turned_down
         kept = []
         for proposal in proposals.candidates:
             found = _refusal(world, turn, proposal)
             if found is None:
                 kept.append(proposal)
             else:
-                refused.append(found)
+                vain.refused.append(found)
+                vain.told.append(found.detail)
                 notes.append(found.detail)
-        if kept or not proposals.candidates:
+        if kept or not (proposals.candidates or proposals.turned_down):
             break
-    standing: Standing = "chosen" if kept else "refused" if len(refused) > before else "empty"
+        vain.calls += is_paid
+        if vain.is_enough:
+            notes.append(f"{counted(vain.calls, 'call')} left nothing new: no more are made")
+        if vain.is_enough or not proposals.candidates:
+            break
+    standing: Standing = "chosen" if kept else "refused" if len(vain.refused) > before else "empty"
     return _Asked(
         tuple(kept), tuple(notes), standing, proposals.unusable, proposals.is_broken and not kept
     )
@@ -290,39 +330,56 @@ def _left_out(question: _Question, name: str) -> Ranked:
     )
 
 
-def _propose(world: World, ledger: Ledger, key: str, brief: RoundBrief) -> Proposals:
-    """What the agent proposed; the sources are in the archive, the journal has their hashes."""
+def _propose(world: World, ledger: Ledger, key: str, brief: RoundBrief) -> tuple[Proposals, bool]:
+    """What the agent proposed, and whether that was paid for.
+
+    The sources are in the archive, the journal has their hashes.
+    """
 
     def ask() -> dict[str, Any]:
         if world.meter is not None:
             world.meter.check()
         proposals = world.agent.propose(brief)
-        for proposal in proposals.candidates:
-            world.solutions.put(proposal.solution)
+        shown = [_shown(proposal.solution) for proposal in proposals.candidates]
+        for solution in shown:
+            world.solutions.put(solution)
         candidates = [
             {
-                "sha256": proposal.solution.sha256,
-                "name": proposal.solution.name,
+                "sha256": solution.sha256,
+                "name": solution.name,
                 "rationale": proposal.rationale,
                 "family": proposal.family,
                 "settings": proposal.settings,
                 "technique": proposal.technique,
                 "attribution": proposal.attribution,
             }
-            for proposal in proposals.candidates
+            for solution, proposal in zip(shown, proposals.candidates, strict=True)
         ]
         found: dict[str, Any] = {"candidates": candidates, "notes": list(proposals.notes)}
+        if proposals.turned_down:
+            found["turned_down"] = list(proposals.turned_down)
+        if proposals.usage:
+            found["is_paid"] = True
         if proposals.unusable:
             found |= {"unusable": proposals.unusable, "broken": proposals.is_broken}
-        return found
+        words: dict[str, Any] = harmless_all(found)
+        return words
 
     found = recorded(ledger, key, ask)
-    return Proposals(
+    proposals = Proposals(
         tuple(_restore(world.solutions, candidate) for candidate in found["candidates"]),
         tuple(found["notes"]),
         unusable=found.get("unusable", ""),
         is_broken=found.get("broken", False),
+        turned_down=tuple(found.get("turned_down", ())),
     )
+    return proposals, found.get("is_paid", False)
+
+
+def _shown(solution: Solution) -> Solution:
+    """The solution with words that may be shown, whoever has written them; no hash has them."""
+    words = {name: harmless(getattr(solution, name)) for name in ("name", "author", "description")}
+    return solution.model_copy(update=words)
 
 
 def _restore(solutions: SolutionStore, candidate: dict[str, Any]) -> Proposal:

@@ -68,6 +68,8 @@ class Usage(Model):
     device_s: float = Field(default=0.0, ge=0)
     candidates: tuple[str, ...] = ()
     """SHA-256 of what was made with it; its cost is theirs in equal parts."""
+    is_partial: bool = False
+    """Whether a number was said that cannot be and was left out: the rest is a lower bound."""
 
     @property
     def tokens(self) -> int:
@@ -84,7 +86,7 @@ class Cost(Model):
     tokens_out: int = 0
     dollars: float = 0.0
     unpriced: int = 0
-    """Uses of which nobody has said the price; ``dollars`` is then a lower bound."""
+    """Uses of which nobody has said the whole price; ``dollars`` is then a lower bound."""
     wall_s: float = 0.0
     device_s: float = 0.0
 
@@ -353,7 +355,7 @@ def spent_of(uses: Iterable[Usage]) -> Cost:
         tokens_cached=sum(use.tokens_cached for use in known),
         tokens_out=sum(use.tokens_out for use in known),
         dollars=fsum(use.dollars for use in known if use.dollars is not None),
-        unpriced=sum(use.dollars is None for use in known),
+        unpriced=sum(use.dollars is None or use.is_partial for use in known),
         wall_s=fsum(use.wall_s for use in known),
         device_s=fsum(use.device_s for use in known),
     )

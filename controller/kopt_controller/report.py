@@ -68,8 +68,10 @@ def cost_line(cost: Mapping[str, Any]) -> str:
         return f"Cost: {device}; no agent was paid"
     tokens = total["tokens_in"] + total["tokens_cached"] + total["tokens_out"]
     at_least = "at least " if total["unpriced"] else ""
-    dollars = f"{at_least}{total['dollars']:.4f} dollars"
-    return f"Cost: {dollars}, {tokens} tokens in {total['calls']} uses of models, {device}"
+    is_known = total["dollars"] or total["unpriced"] < total["calls"]
+    dollars = f"{at_least}{total['dollars']:.4f} dollars" if is_known else "price unknown"
+    uses = "1 use of a model" if total["calls"] == 1 else f"{total['calls']} uses of models"
+    return f"Cost: {dollars}, {counted(tokens, 'token')} in {uses}, {device}"
 
 
 def _state(state: Mapping[str, Any]) -> tuple[Block, ...]:

@@ -166,10 +166,11 @@ def review_condition(review: Review, accepted: Collection[str]) -> Condition:
         review: Of the candidate.
         accepted: Flags that a person has accepted.
     """
+    shown = "no review of" if review.verdict == "none" else f"{review.verdict} by"
     return Condition(
         name=REVIEW,
         required="no objection of the reviewer, or a person who sets it aside",
-        measured=f"{review.verdict} by {review.by}: {_said(review)}",
+        measured=f"{shown} {review.by}: {_said(review)}",
         ok=review.verdict == "ok" or REVIEW in accepted,
     )
 
@@ -190,6 +191,10 @@ def reviewed(decision: Decision, review: Review, accepted: Collection[str]) -> D
     evidence = (*decision.evidence, condition)
     if condition.ok or not decision.label.startswith("promote"):
         return decision.model_copy(update={"evidence": evidence})
-    said = _said(review)
-    reason = f"{review.candidate.name} is kept, not promoted: {review.by} has objected: {said}"
+    why = (
+        f"there is no review of {review.by}"
+        if review.verdict == "none"
+        else f"{review.by} has objected"
+    )
+    reason = f"{review.candidate.name} is kept, not promoted: {why}: {_said(review)}"
     return Decision(label="archive", code=REVIEW, reason=reason, evidence=evidence)

@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -30,7 +30,7 @@ from .sandbox import Policy, landlock_abi
 from .sandbox import launch as sandbox
 from .targets import Target, list_targets
 
-__all__ = ["Report", "TargetReport", "Tool", "counters", "examine", "find_program"]
+__all__ = ["Home", "Report", "TargetReport", "Tool", "counters", "examine", "find_program"]
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 _TIMEOUT_S = 20.0
@@ -84,6 +84,14 @@ class Report:
     def document(self) -> dict[str, Any]:
         """The JSON document of ``kopt doctor``."""
         return asdict(self)
+
+
+class Home(NamedTuple):
+    """Where a program is asked for its version that is not trusted with this user's own."""
+
+    folder: Path | None
+    env: Mapping[str, str] | None
+    timeout_s: float
 
 
 class _Program(NamedTuple):
@@ -142,7 +150,9 @@ def examine(root: Root | None = None) -> Report:
     )
 
 
-def find_program(name: str, *, kind: str, hint: str, path: str | None = None) -> Tool:
+def find_program(
+    name: str, *, kind: str, hint: str, path: str | None = None, home: Home | None = None
+) -> Tool:
     """A program on the path and its version.
 
     Args:
@@ -150,11 +160,13 @@ def find_program(name: str, *, kind: str, hint: str, path: str | None = None) ->
         kind: See ``Tool``.
         hint: How to get it.
         path: Where it is, if that is known.
+        home: Where it is asked for its version; default: here, as this user.
     """
     found = path or shutil.which(name)
     if found is None:
         return Tool(name, kind, "", ok=False, hint=hint)
-    done = run([found, "--version"], timeout_s=_TIMEOUT_S)
+    asked = home or Home(None, None, _TIMEOUT_S)
+    done = run([found, "--version"], timeout_s=asked.timeout_s, cwd=asked.folder, env=asked.env)
     versions = _VERSION.findall(done.output)
     return Tool(name, kind, max(versions, key=len) if versions else "", ok=True, hint="")
 

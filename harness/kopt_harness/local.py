@@ -87,7 +87,7 @@ class LocalHarness:
     ) -> GateResult:
         """See ``kopt_harness.gate``."""
         session = self._session_to_time(candidate)
-        self._notify(f"gate: {candidate.name} on {len(workloads)} workloads")
+        self._notify(f"gate: {candidate.name} on {_counted(workloads)}")
         try:
             return gate(self._setting, candidate, incumbent, workloads, ledger, session=session)
         finally:
@@ -103,7 +103,7 @@ class LocalHarness:
         distinct_inputs: int = 0,
     ) -> SweepResult:
         """See ``kopt_harness.sweep``."""
-        self._notify(f"sweep: {candidate.name} on {len(workloads)} workloads")
+        self._notify(f"sweep: {candidate.name} on {_counted(workloads)}")
 
         found = sweep(
             self._setting,
@@ -127,7 +127,7 @@ class LocalHarness:
         ledger: Ledger,
     ) -> Validation:
         """See ``kopt_harness.validate``; ends all processes that have measured before."""
-        self._notify(f"validation: {candidate.name} rebuilt, on {len(workloads)} workloads")
+        self._notify(f"validation: {candidate.name} rebuilt, on {_counted(workloads)}")
         self.close()
         return validate(self._setting, candidate, incumbent, workloads, ledger)
 
@@ -226,3 +226,7 @@ class LocalHarness:
 
 def _say_nothing(text: str) -> None:
     """Progress goes nowhere."""
+
+
+def _counted(workloads: Sequence[Workload]) -> str:
+    return "1 workload" if len(workloads) == 1 else f"{len(workloads)} workloads"

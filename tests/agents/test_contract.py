@@ -94,6 +94,32 @@ def test_the_doctor_names_program_and_key(
         assert found["version"] == "2.1.0"
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_doctor_asks_a_program_apart(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in the folder of whoever asks, without keys, and without this user's home."""
+    seen = tmp_path / "seen"
+    program = tmp_path / "bin" / PROGRAMS[name]
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n(pwd; env) > "{seen}"\necho 3.2.1\n: > left-behind\n')
+    program.chmod(0o755)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PATH", "../bin", prepend=":")
+    for variable in ("ANTHROPIC_API_KEY", "CODEX_API_KEY", "KOPT_ANYTHING"):
+        monkeypatch.setenv(variable, "a-value-that-nobody-may-see")
+    status = get_agent(name).status
+    assert status is not None
+    assert status(AgentSettings())["version"] == "3.2.1"
+    assert list(here.iterdir()) == []
+    place, *environment = seen.read_text().splitlines()
+    assert f"HOME={place}" in environment
+    assert "a-value-that-nobody-may-see" not in "".join(environment)
+    assert not Path(place).exists()
+
+
 def test_the_doctor_lists_every_agent(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those that are missing with how to get them."""
     assert main(["--json", "--root", str(checkout), "doctor"]) == 0

@@ -88,6 +88,27 @@ def test_a_full_prompt_has_the_evidence_for_and_against(toy: Toy) -> None:
     assert "y[:] = x + 1" in text
 
 
+def test_what_helpers_cost_is_said(toy: Toy) -> None:
+    """With the options that a call has, and how to see what is left."""
+    text = render(_task(toy), "files").text
+    assert "`./kopt check NAME --workload I --trials N`" in text
+    assert "`./kopt budget` costs nothing" in text
+    assert "all calls together have 60 seconds" in text
+    assert "./kopt" not in render(_task(toy), "json").text
+
+
+@pytest.mark.parametrize("delivery", ["files", "json"])
+def test_headings_stand_apart(toy: Toy, delivery: Any) -> None:
+    """A blank line before each, or it would be part of the text above."""
+    steers = [Steer(kind="note", value="look at the cache", by="ada")]
+    full = _task(toy, memory=_memory(toy), steering=fold(steers), instructions="plan")
+    for task in (full, _task(toy), goal_only(full)):
+        lines = render(task, delivery).text.split("\n")
+        heads = [n for n, line in enumerate(lines) if line.startswith("## ")]
+        assert heads
+        assert [lines[n] for n in heads if lines[n - 1]] == []
+
+
 def test_goal_only_has_objective_and_constraints_alone(toy: Toy) -> None:
     """No state, direction, memory, word of a person, tool or skill; the rules are the same."""
     steers = fold([Steer(kind="note", value="look at the cache", by="ada")])

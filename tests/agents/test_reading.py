@@ -193,6 +193,35 @@ def test_what_is_no_source_is_not_read(
     assert "the archive" not in repr(gathered)
 
 
+def test_what_is_no_draft_takes_nobodys_place(worktree: tuple[Path, int]) -> None:
+    """Drafts behind many that are refused are taken, and those beyond the most are counted."""
+    folder, fd = worktree
+    for n in range(30):
+        (folder / f"drafts/a-{n:02}").mkdir()
+    gathered = gather_drafts(fd, 5)
+    assert [draft.name for draft in gathered.drafts] == ["good"]
+    assert sum("'a-" in note for note in gathered.notes) == len(gathered.refused) - 1
+    assert gathered.refused[-1] == "22 further drafts not taken either"
+    for n in range(18):
+        (folder / f"drafts/b-{n:02}").mkdir()
+        (folder / f"drafts/b-{n:02}/config.toml").write_text(CONFIG)
+    gathered = gather_drafts(fd, 16)
+    assert len(gathered.drafts) == 16
+    note = "3 further drafts not looked at: there are 49, and 16 are taken at most"
+    assert note in gathered.notes
+
+
+def test_drafts_of_an_answer_beyond_the_most_are_counted() -> None:
+    """The refused ones take no place, and no name of theirs fills a note."""
+    files = [{"path": "config.toml", "content": CONFIG}]
+    bad: list[Any] = [{"name": "x" * 10_000}, 5, *[{"name": f"bad-{n}"} for n in range(30)]]
+    good = [{"name": f"d{n}", "files": files} for n in range(17)]
+    gathered = drafts_of({"drafts": [*bad, *good]}, 99)
+    assert [draft.name for draft in gathered.drafts] == [f"d{n}" for n in range(16)]
+    assert "1 further draft not looked at: there are 49, and 16 are taken at most" in gathered.notes
+    assert max(map(len, gathered.notes)) < 400
+
+
 def test_a_folder_that_was_put_elsewhere_is_not_followed(
     worktree: tuple[Path, int], tmp_path: Path
 ) -> None:

@@ -304,7 +304,7 @@ def test_a_profiler_that_agrees_is_named_with_its_distance(good: Found) -> None:
     """A person sees how far claim and profiler are apart."""
     evidence = {c.name: c for c in confirmed(good, "agreed").decide().evidence}
     assert evidence["confirmation"].ok
-    assert "ncu agrees on 1 workloads, within 0.25 us" in evidence["confirmation"].measured
+    assert "ncu agrees on 1 workload, within 0.25 us" in evidence["confirmation"].measured
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 from kopt_controller.cli.compare import print_comparison
-from kopt_controller.report import round_blocks
+from kopt_controller.costs import Usage, cost_document, cost_report
+from kopt_controller.report import cost_line, round_blocks
+from kopt_controller.result import CandidateRef, Decision, Review
+from kopt_controller.reviewing import reviewed
 from kopt_controller.rows import round_row
 from kopt_controller.shown import bracketed, counted, ratio_text
 from kopt_harness.schema import Comparison
@@ -62,3 +65,35 @@ def test_rounds_and_comparisons_print_no_absurd_ends(searched_toy: Any) -> None:
     text = console.export_text()
     assert text.count("[wide]") == 1 + len(rows)
     assert "1359874614961835286242263040" not in text
+
+
+@pytest.mark.parametrize(
+    ("uses", "shown"),
+    [
+        ([None, None], "price unknown, 4 tokens in 2 uses of models"),
+        ([0.5, None], "at least 0.5000 dollars, 4 tokens in 2 uses of models"),
+        ([0.5], "0.5000 dollars, 2 tokens in 1 use of a model"),
+        ([0.0], "0.0000 dollars, 2 tokens in 1 use of a model"),
+    ],
+)
+def test_a_price_that_nobody_said_is_unknown(uses: list[float | None], shown: str) -> None:
+    """Nothing and unknown are two things, and one use is singular."""
+    found = [Usage(agent="a", tokens_in=2, dollars=each) for each in uses]
+    line = cost_line(cost_document(cost_report(found, [])))
+    assert line == f"Cost: {shown}, 0.0 s of the device"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "shown"),
+    [("flag", "ada has objected: why"), ("none", "there is no review of ada: why")],
+)
+def test_an_answer_that_nobody_can_read_is_no_objection(verdict: Any, shown: str) -> None:
+    """It holds a promotion up all the same."""
+    review = Review(
+        candidate=CandidateRef(name="c", sha256="0"), by="ada", verdict=verdict, reasons=("why",)
+    )
+    promoted = Decision(label="promote", code="faster", reason="r", evidence=())
+    decision = reviewed(promoted, review, ())
+    assert (decision.label, decision.code) == ("archive", "review")
+    assert decision.reason == f"c is kept, not promoted: {shown}"
+    assert not decision.evidence[-1].ok

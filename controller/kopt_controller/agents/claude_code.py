@@ -19,6 +19,7 @@ from ..agent_settings import AgentSettings
 from ..costs import Usage
 from .protocol import AgentContext, AgentFactory, Ending
 from .writing import Call, Observed, ProgramWriter, WritingAgent, program_status
+from .writing.claims import MOST_SECONDS, Numbers, is_number, listed, table, text
 
 __all__ = ["AGENT", "ClaudeDialect"]
 
@@ -76,46 +77,42 @@ class ClaudeDialect:
 
     def read(self, event: dict[str, Any], observed: Observed) -> None:
         """Adds one event."""
-        session = event.get("session_id")
+        session = text(event.get("session_id"))
         kind, subtype = event.get("type"), event.get("subtype")
         if kind == "system" and subtype == "init":
-            observed.session = session if isinstance(session, str) else observed.session
-            observed.model = _text(event.get("model"))
+            observed.session = session or observed.session
+            observed.model = text(event.get("model"))
         elif kind == "assistant":
             _assistant(event, observed)
         elif kind == "rate_limit_event":
-            _limit(_table(event.get("rate_limit_info")), observed)
+            _limit(table(event.get("rate_limit_info")), observed)
         elif kind == "result":
             _result(event, observed)
 
     def finish(self, done: Completed, observed: Observed) -> None:
-        """A session that is not there is said on standard error; a kill is not said at all."""
+        """A session that is not there is said on standard error."""
         _flush(observed)
         if _STALE in done.stderr:
             observed.is_stale = True
-        if observed.ending is None and done.returncode < 0 and not done.timed_out:
-            observed.ending = "killed"
-            observed.problems.append(f"it was ended by signal {-done.returncode}")
 
 
 def _assistant(event: dict[str, Any], observed: Observed) -> None:
-    message = _table(event.get("message"))
+    message = table(event.get("message"))
     is_own = event.get("parent_tool_use_id") is None
-    number = _text(message.get("id"))
+    number = text(message.get("id"))
     # One answer comes in several events, each with what it has used by then.
     if observed.pending is None or observed.pending[0] != number:
         _flush(observed)
         observed.steps += is_own
-    usage = _usage(_table(message.get("usage")), _text(message.get("model")))
+    usage = _usage(table(message.get("usage")), text(message.get("model")), observed)
     sub_agent = "" if is_own else "sub-agents"
     observed.pending = (number, usage.model_copy(update={"sub_agent": sub_agent}))
-    content = message.get("content")
-    for block in content if isinstance(content, list) else []:
-        part = _table(block)
+    for block in listed(message.get("content")):
+        part = table(block)
         if part.get("type") == "tool_use":
-            observed.tools[_text(part.get("name"))] += 1
+            observed.tools[text(part.get("name"))] += 1
         elif part.get("type") == "text" and is_own:
-            observed.text = _text(part.get("text"))
+            observed.text = text(part.get("text"))
     if message.get("stop_reason") == "refusal":
         observed.ending = "refusal"
         observed.problems.append("the model refused")
@@ -124,25 +121,26 @@ def _assistant(event: dict[str, Any], observed: Observed) -> None:
 
 
 def _flush(observed: Observed) -> None:
-    if observed.pending is not None and observed.pending[1].tokens:
-        observed.turns.append(observed.pending[1])
+    if observed.pending is not None:
+        usage = observed.pending[1]
+        observed.turns += [usage] if usage.tokens or usage.is_partial else []
     observed.pending = None
 
 
 def _limit(info: dict[str, Any], observed: Observed) -> None:
     resets = info.get("resetsAt")
-    if info.get("status") == "rejected" and isinstance(resets, int | float):
+    if info.get("status") == "rejected" and is_number(resets, MOST_SECONDS):
         observed.wait_s = max(0.0, resets - time.time())
 
 
 def _result(event: dict[str, Any], observed: Observed) -> None:
     _flush(observed)
     observed.final = _final(event, observed)
-    for denial in event.get("permission_denials") or ():
-        observed.denied[_text(_table(denial).get("tool_name")) or "a tool"] += 1
-    text = _text(event.get("result"))
-    errors = [_text(each) for each in event.get("errors") or ()]
-    subtype = _text(event.get("subtype"))
+    for denial in listed(event.get("permission_denials")):
+        observed.denied[text(table(denial).get("tool_name")) or "a tool"] += 1
+    words = text(event.get("result"))
+    errors = [text(each) for each in listed(event.get("errors"))]
+    subtype = text(event.get("subtype"))
     if any(_STALE in error for error in errors):
         observed.is_stale = True
     if observed.ending == "refusal":
@@ -152,17 +150,17 @@ def _result(event: dict[str, Any], observed: Observed) -> None:
         observed.problems += [error for error in errors if error] or [subtype]
     elif event.get("is_error"):
         status = event.get("api_error_status")
-        observed.ending = _of_error(status if isinstance(status, int) else None, text)
-        observed.problems.append(text or f"it failed with status {status}")
+        observed.ending = _of_error(status if isinstance(status, int) else None, words)
+        observed.problems.append(words or f"it failed with status {status!r:.40}")
     else:
         observed.ending = "done"
-        observed.text = text or observed.text
+        observed.text = words or observed.text
 
 
-def _of_error(status: int | None, text: str) -> Ending:
-    if status == 429 or _LIMIT.search(text):
+def _of_error(status: int | None, words: str) -> Ending:
+    if status == 429 or _LIMIT.search(words):
         return "rate-limit"
-    if (status is not None and status >= 500) or _SERVER.search(text):
+    if (status is not None and status >= 500) or _SERVER.search(words):
         return "server-error"
     return "failed"
 
@@ -171,52 +169,43 @@ def _final(event: dict[str, Any], observed: Observed) -> list[Usage]:
     """By model, with the cost that the program says; sub-agents apart where they had their own."""
     own = {usage.model for usage in observed.turns if not usage.sub_agent}
     found = []
-    for model, each in _table(event.get("modelUsage")).items():
-        used = _table(each)
+    for model, each in table(event.get("modelUsage")).items():
+        said = Numbers(table(each))
         usage = Usage(
             agent="claude-code",
-            model=str(model),
+            model=text(model),
             sub_agent="" if model in own or not own else "sub-agents",
-            tokens_in=_count(used.get("inputTokens"))
-            + _count(used.get("cacheCreationInputTokens")),
-            tokens_cached=_count(used.get("cacheReadInputTokens")),
-            tokens_out=_count(used.get("outputTokens")),
-            dollars=_amount(used.get("costUSD")),
+            tokens_in=said.tokens("inputTokens", "cacheCreationInputTokens"),
+            tokens_cached=said.tokens("cacheReadInputTokens"),
+            tokens_out=said.tokens("outputTokens"),
+            dollars=said.dollars("costUSD"),
         )
-        found.append(usage)
+        found.append(_noted(usage, said, observed))
     if not found:
-        usage = _usage(_table(event.get("usage")), observed.model)
-        total = _amount(event.get("total_cost_usd"))
-        if usage.tokens or total is not None:
-            found.append(usage.model_copy(update={"dollars": total}))
+        usage = _usage(table(event.get("usage")), observed.model, observed)
+        total = Numbers(event)
+        dollars = total.dollars("total_cost_usd")
+        if usage.tokens or usage.is_partial or dollars is not None or total.dropped:
+            usage = usage.model_copy(update={"dollars": dollars})
+            found.append(_noted(usage, total, observed))
     return sorted(found, key=lambda usage: bool(usage.sub_agent))
 
 
-def _usage(used: dict[str, Any], model: str) -> Usage:
-    return Usage(
+def _usage(used: dict[str, Any], model: str, observed: Observed) -> Usage:
+    said = Numbers(used)
+    usage = Usage(
         agent="claude-code",
         model=model,
-        tokens_in=_count(used.get("input_tokens"))
-        + _count(used.get("cache_creation_input_tokens")),
-        tokens_cached=_count(used.get("cache_read_input_tokens")),
-        tokens_out=_count(used.get("output_tokens")),
+        tokens_in=said.tokens("input_tokens", "cache_creation_input_tokens"),
+        tokens_cached=said.tokens("cache_read_input_tokens"),
+        tokens_out=said.tokens("output_tokens"),
     )
+    return _noted(usage, said, observed)
 
 
-def _table(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _count(value: Any) -> int:
-    return max(0, int(value)) if isinstance(value, int | float) else 0
-
-
-def _amount(value: Any) -> float | None:
-    return max(0.0, float(value)) if isinstance(value, int | float) else None
+def _noted(usage: Usage, said: Numbers, observed: Observed) -> Usage:
+    observed.dropped |= dict.fromkeys(said.dropped)
+    return usage.model_copy(update={"is_partial": True}) if said.dropped else usage
 
 
 def _writer(context: AgentContext) -> ProgramWriter:

@@ -19,6 +19,7 @@ from ..agent_settings import AgentSettings
 from ..costs import Usage
 from .protocol import AgentContext, AgentFactory, Ending
 from .writing import Call, Observed, ProgramWriter, WritingAgent, program_status
+from .writing.claims import Numbers, table, text
 
 __all__ = ["AGENT", "CodexDialect"]
 
@@ -61,38 +62,33 @@ class CodexDialect:
         """Adds one event."""
         kind = event.get("type")
         if kind == "thread.started":
-            observed.session = _text(event.get("thread_id")) or None
+            observed.session = text(event.get("thread_id")) or None
         elif kind == "item.completed":
-            _item(_table(event.get("item")), observed)
+            _item(table(event.get("item")), observed)
         elif kind == "turn.completed":
             observed.ending = "done"
-            observed.final = _final(_table(event.get("usage")))
+            observed.final = _final(table(event.get("usage")), observed)
         elif kind == "turn.failed":
-            _failed(_text(_table(event.get("error")).get("message")), observed)
+            _failed(text(table(event.get("error")).get("message")), observed)
         elif kind == "error":
             # It connects again by itself; only what ends the turn counts.
-            observed.problems.append(_text(event.get("message")))
+            observed.problems.append(text(event.get("message")))
 
     def finish(self, done: Completed, observed: Observed) -> None:
-        """A thread that is not there is said on standard error; a kill is not said at all."""
+        """A thread that is not there is said on standard error."""
         if _STALE.search(done.stderr) or any(map(_STALE.search, observed.problems)):
             observed.is_stale = True
-        if observed.ending is not None:
-            return
-        if done.returncode < 0 and not done.timed_out:
-            observed.ending = "killed"
-            observed.problems.append(f"it was ended by signal {-done.returncode}")
-        elif observed.problems:
+        if observed.ending is None and observed.problems:
             observed.ending = _of_error(observed.problems[-1])
 
 
 def _item(item: dict[str, Any], observed: Observed) -> None:
-    kind = _text(item.get("type"))
+    kind = text(item.get("type"))
     observed.steps += kind in _STEPS
     if kind == "agent_message":
-        observed.text = _text(item.get("text"))
+        observed.text = text(item.get("text"))
     elif kind == "error":
-        observed.problems.append(_text(item.get("message")))
+        observed.problems.append(text(item.get("message")))
     elif kind:
         observed.tools[kind] += 1
         if item.get("status") == "declined":
@@ -115,29 +111,19 @@ def _of_error(message: str) -> Ending:
     return "server-error" if _SERVER.search(message) else "failed"
 
 
-def _final(used: dict[str, Any]) -> list[Usage]:
+def _final(used: dict[str, Any], observed: Observed) -> list[Usage]:
     """Tokens that were read count those out of the cache among them."""
-    cached = _count(used.get("cached_input_tokens"))
-    return [
-        Usage(
-            agent="codex",
-            tokens_in=max(0, _count(used.get("input_tokens")) - cached),
-            tokens_cached=cached,
-            tokens_out=_count(used.get("output_tokens")),
-        )
-    ]
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _count(value: Any) -> int:
-    return max(0, int(value)) if isinstance(value, int | float) else 0
+    said = Numbers(used)
+    cached = said.tokens("cached_input_tokens")
+    usage = Usage(
+        agent="codex",
+        tokens_in=max(0, said.tokens("input_tokens") - cached),
+        tokens_cached=cached,
+        tokens_out=said.tokens("output_tokens"),
+        is_partial=bool(said.dropped),
+    )
+    observed.dropped |= dict.fromkeys(said.dropped)
+    return [usage]
 
 
 def _writer(context: AgentContext) -> ProgramWriter:

@@ -39,6 +39,7 @@ from .writing import (
     render,
     render_question,
 )
+from .writing.calls import with_data
 from .writing.chat import KEY_ENV, PACKAGE_HINT, ChatError, Talk, open_line
 
 __all__ = ["AGENT", "OpenAIWriter"]
@@ -68,6 +69,7 @@ class OpenAIWriter:
         talk = self._talk(call, Account.of(self.name, task), task.model, task.allowance)
         ending: Ending = "done"
         drafts: tuple[Draft, ...] = ()
+        refused: tuple[str, ...] = ()
         try:
             for _ in range(1 + _MOST_REPAIRS):
                 piece = talk.say(prompt.text, DRAFTS_SCHEMA)
@@ -77,11 +79,13 @@ class OpenAIWriter:
                     gathered = drafts_of(found.value, task.drafts, truncated=cut)
                     talk.notes += (f"openai: forgiven: {each}" for each in found.repairs)
                     talk.notes += gathered.notes
-                    drafts = gathered.drafts
+                    drafts, refused = gathered.drafts, gathered.refused
                 if drafts:
                     break
                 ending = "broken"
-                problem = "it is no JSON object" if found is None else "it has no usable draft"
+                problem = "it is no JSON object"
+                if found is not None:
+                    problem = ": ".join(["it has no usable draft", *refused[:1]])
                 talk.notes.append(f"openai: an answer could not be used: {problem}")
                 prompt = render_question("unreadable", problem=problem)
             ending = "done" if drafts else ending
@@ -89,7 +93,7 @@ class OpenAIWriter:
             ending = error.ending
             talk.notes.append(f"openai: {error}")
         uses, notes = tuple(talk.uses), tuple(dict.fromkeys(talk.notes))
-        return call.keep(Drafted(drafts, uses, notes, ending))
+        return call.keep(Drafted(drafts, uses, notes, ending, refused=refused))
 
     def ask(self, question: Question, ledger: Ledger) -> Answer:
         """An answer in words.
@@ -112,8 +116,7 @@ class OpenAIWriter:
                 talk.notes.append(f"openai: {error}")
             answer = Answer(text, usage=tuple(talk.uses), notes=tuple(talk.notes), ending=ending)
             kept = call.keep_answer(answer)
-        found = read_json(kept.text) if question.shape is not None else None
-        return kept._replace(data=None if found is None else found.value)
+        return with_data(question, kept)
 
     def _secrets(self) -> Secrets:
         return Secrets([self._settings.key_env or KEY_ENV])

@@ -121,6 +121,8 @@ class Proposals(NamedTuple):
     has nothing left."""
     is_broken: bool = False
     """Whether it would be the same for another direction, so that it is asked for none."""
+    turned_down: tuple[str, ...] = ()
+    """Why drafts that were left are no candidates: known, refused or not to be measured."""
 
 
 class TaskFile(Model):
@@ -230,6 +232,8 @@ class Drafted(NamedTuple):
     ending: Ending = "done"
     session: str | None = None
     """By which the program continues."""
+    refused: tuple[str, ...] = ()
+    """Those of the notes that say why a draft was not taken."""
 
 
 class Question(NamedTuple):

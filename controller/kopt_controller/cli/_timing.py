@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kopt_harness.errors import NotFoundError
 
+from ..shown import counted
 from ._common import AppState, emit, load_solution, note, print_table, progress
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def print_timing(console: Console, found: TimingCalibration) -> None:
     floor = found.floor
     console.print(
         f"{floor.solution.name} ({floor.solution.sha256[:12]}) against itself on "
-        f"{floor.key.target}, {len(found.workloads)} workloads, epoch {floor.key.epoch}"
+        f"{floor.key.target}, {counted(len(found.workloads), 'workload')}, epoch {floor.key.epoch}"
     )
     rows = [
         ["live", "0", *_cells(found.live)],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..shown import counted
 from ._common import (
     EVIDENCE,
     AppState,
@@ -125,7 +126,7 @@ def emit_trace_set(
         "workloads": list(written.workloads),
         "bytes": written.nbytes,
     }
-    text = f"{folder}: {len(workloads)} workloads of {definition.kopt.alias}, "
+    text = f"{folder}: {counted(len(workloads), 'workload')} of {definition.kopt.alias}, "
     text += f"{written.nbytes / 1e6:.1f} MB of inputs, seed {written.seed}"
     emit(state, document, lambda console: console.print(text, soft_wrap=True))
 

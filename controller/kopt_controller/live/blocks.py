@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..report import Block, Table
-from ..shown import ratio_text
+from ..shown import counted, ratio_text
 from .board import Board
 
 __all__ = ["live_blocks", "summary_line"]
@@ -25,7 +25,7 @@ def live_blocks(board: Board) -> tuple[Block, ...]:
     return (
         f"Run {run['run']}: {run['state']}, {_closed(board)}, {_age(run)}",
         f"{run['definition']} on {run['target']}, agent {run['agent']}, "
-        f"{run['evaluations']} evaluations{_verdicts(run)}",
+        f"{counted(run['evaluations'], 'evaluation')}{_verdicts(run)}",
         *((f"Problem: {run['problem']}",) if run["problem"] else ()),
         "",
         _steps(board),
@@ -49,10 +49,11 @@ def summary_line(board: Board) -> str:
     head = f"Round {latest['round']}, {now.get('stage', 'state')}"
     if now.get("name") is None:
         return head
-    of = "" if now["workloads"] is None else f" of {now['workloads']}"
+    done, of = now["checked"], now["workloads"]
+    checked = counted(done, "workload") if of is None else f"{done} of {counted(of, 'workload')}"
     return (
-        f"{head} of {now['name']}: {now['checked']}{of} workloads checked, {now['timed']} timed, "
-        f"{now['blocks']} blocks"
+        f"{head} of {now['name']}: {checked} checked, {now['timed']} timed, "
+        f"{counted(now['blocks'], 'block')}"
     )
 
 

@@ -23,7 +23,7 @@ from kopt_harness.schema import (
 
 from ..config import PromotionRules
 from ..result import Condition
-from ..shown import ratio_text
+from ..shown import counted, ratio_text
 
 __all__ = ["awaits_validation", "interval_text", "promotion_conditions", "validation_conditions"]
 
@@ -124,7 +124,7 @@ def _coverage(sweep: SweepResult, workloads: Sequence[Workload]) -> Condition:
     timed = wanted & {workload.uuid for workload in compared if workload.ratio is not None}
     return Condition(
         name="coverage",
-        required=f"a complete sweep of all {len(wanted)} workloads",
+        required=f"a complete sweep of all {counted(len(wanted), 'workload')}",
         measured=f"{len(checked)} checked, {len(timed)} timed"
         + ("" if sweep.complete else ", incomplete"),
         ok=sweep.complete and checked == wanted,
@@ -201,11 +201,11 @@ def _secondary(comparison: Comparison | None, rules: PromotionRules) -> tuple[Co
             "ok": value is not None and value <= highest,
         }
 
-    over = f" over {count} workloads"
+    over = f" over {counted(count, 'workload')}"
     median, p95, worst, regime = None, None, None, ""
     if found is not None:
         median, p95, worst = found.median, found.p95, found.worst_regime_ratio
-        regime = f" in {found.worst_regime}, worst of {len(found.regimes)} regimes"
+        regime = f" in {found.worst_regime}, worst of {counted(len(found.regimes), 'regime')}"
     return (
         Condition(name="median", **at_most(rules.median_ratio_max, median, over)),
         Condition(name="p95", **at_most(rules.p95_ratio_max, p95, over)),
@@ -219,7 +219,7 @@ def _trials(sweep: SweepResult, rules: PromotionRules) -> Condition:
     return Condition(
         name="trials",
         required=f"at least {rules.min_distinct_inputs} distinct input sets",
-        measured=f"{trials} over {len(results)} workloads",
+        measured=f"{trials} over {counted(len(results), 'workload')}",
         ok=trials >= rules.min_distinct_inputs,
     )
 
@@ -288,7 +288,7 @@ def _second_process(validation: Validation | None, overridden: Collection[str]) 
         text = f"{evaluation.verdict}, {gate.reason.detail}"
         if comparison is not None and comparison.ratio is not None:
             text = f"{evaluation.verdict}, {comparison.decision}, ratio {interval_text(comparison)}"
-            text += f" on {len(comparison.workloads)} workloads"
+            text += f" on {counted(len(comparison.workloads), 'workload')}"
         text += f", flags {', '.join(flags)}" if flags else ""
     return Condition(
         name="validation",
@@ -310,7 +310,7 @@ def _confirmation(validation: Validation | None, overridden: Collection[str]) ->
         text = found.reason if flag is None else f"{flag.code}: {flag.detail}"
         if found.outcome == "agreed":
             far = max(abs(w.claimed_busy_us - w.external_us) for w in found.workloads)
-            text = f"{found.profiler} agrees on {len(found.workloads)} workloads, "
+            text = f"{found.profiler} agrees on {counted(len(found.workloads), 'workload')}, "
             text += f"within {far:.2f} us of a call's kernels"
         text += " (overridden)" if flag is not None and holds else ""
     return Condition(

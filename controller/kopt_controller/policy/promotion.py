@@ -93,7 +93,9 @@ def _for_some_sizes(
     name, count = sweep.evaluation.solution.name, len(comparison.workloads)
     where = f"{rule.axis} {rule.low} to {rule.high}"
     reason = f"{name} would win {rule.gain:.1%} of all time where it serves {where} alone"
-    reason += f" ({rule.served} of {count} workloads); not everywhere: {failed[0].name} is "
+    reason += (
+        f" ({rule.served} of {counted(count, 'workload')}); not everywhere: {failed[0].name} is "
+    )
     reason += failed[0].measured
     return Decision(label="promote-dispatch", code="dispatch", reason=reason, evidence=evidence)
 
@@ -132,7 +134,7 @@ def _refused(
 def _takes(sweep: SweepResult, comparison: Comparison) -> str:
     name = sweep.evaluation.solution.name
     count = len(sweep.evaluation.workloads)
-    over = "1 workload" if count == 1 else f"{count} workloads"
+    over = counted(count, "workload")
     return f"{name} takes {interval_text(comparison)} of the incumbent's time over {over}"
 
 

@@ -54,6 +54,6 @@ def _of(name: str, cost: Spent) -> list[Cost]:
         Cost(what=f"{name}: wall time", amount=cost.wall_s, unit="s"),
     ]
     unit = "USD, at least" if cost.unpriced else "USD"
-    if cost.unpriced < cost.calls:
+    if cost.dollars or cost.unpriced < cost.calls:
         rows.append(Cost(what=f"{name}: price", amount=cost.dollars, unit=unit))
     return rows

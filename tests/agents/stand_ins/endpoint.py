@@ -2,7 +2,8 @@
 
 Each request takes the next answer of the script, the last one for all that follow. An answer is
 a dict: ``status`` and ``headers`` and ``error`` for a failure; else ``text`` (streamed in parts),
-``finish``, ``usage``, ``refusal``, and ``cut`` for a connection that ends before its end.
+``finish``, ``usage``, ``refusal``, ``raw`` for lines that are sent as they are, and ``cut`` for a
+connection that ends before its end.
 
     python tests/agents/stand_ins/endpoint.py --port 8399 --text '{"drafts": []}'
 
@@ -99,6 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
             for at in range(0, len(text), size):
                 self._chunk({"content": text[at : at + size]})
                 time.sleep(answer.get("pause_s", 0.0))
+            for line in answer.get("raw", ()):
+                self.wfile.write(f"data: {line}\n\n".encode())
             if answer.get("refusal"):
                 self._chunk({"refusal": answer["refusal"]})
             if not answer.get("cut"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from .agent import WritingAgent, call_allowance
 from .calls import CallLedger
 from .charging import Account, left_of, priced
+from .claims import harmless, harmless_all
 from .dialect import Call, Dialect, Observed, program_status
 from .drafts import DRAFTS_SCHEMA, drafts_of, gather_drafts, pack_draft
 from .programs import ProgramWriter
@@ -36,6 +37,8 @@ __all__ = [
     "drafts_of",
     "gather_drafts",
     "goal_only",
+    "harmless",
+    "harmless_all",
     "left_of",
     "open_worktree",
     "pack_draft",

@@ -21,6 +21,7 @@ from ..protocol import (
     RoundBrief,
     Writer,
 )
+from .claims import harmless
 from .drafts import pack_draft
 from .secrets import Secrets
 from .task import task_of
@@ -60,29 +61,36 @@ class WritingAgent:
             task: What was asked for.
             drafted: What came of it.
         """
-        taken = set(brief.memory.measured()) | {brief.incumbent.sha256}
+        known = _Known(brief)
         candidates: list[Proposal] = []
         notes = list(drafted.notes)
         key = self._context.settings.key_env
         drafts, refused = Secrets([key] if key else []).screen(drafted.drafts)
-        notes += refused
+        down = list(refused)
         for draft in drafts:
-            proposal = self._pack(brief, task, draft, notes)
+            proposal = self._pack(brief, task, draft, down)
             if proposal is None:
                 continue
-            if proposal.solution.sha256 in taken:
-                notes.append(f"the draft {draft.name!r} is what was measured before")
+            why = known.why(draft.name, proposal.solution.sha256)
+            if why:
+                down.append(f"the draft {draft.name!r} {why}")
             elif len(candidates) < brief.limit:
-                taken.add(proposal.solution.sha256)
                 candidates.append(proposal)
+        down = [harmless(each) for each in down]
+        notes += down
         unusable = ""
         if not candidates and drafted.ending != "done":
             last = [notes.pop().removeprefix(f"{self.name}: ")] if notes else []
             unusable = ": ".join([self.name, ", ".join([drafted.ending, *last])])
             notes.append(f"{brief.direction.id}: no usable answer of {unusable}")
-        uses = shared(drafted.usage, [proposal.solution.sha256 for proposal in candidates])
-        is_broken = bool(unusable) and drafted.ending in BROKEN
-        return Proposals(tuple(candidates), tuple(dict.fromkeys(notes)), uses, unusable, is_broken)
+        return Proposals(
+            tuple(candidates),
+            tuple(dict.fromkeys(notes)),
+            shared(drafted.usage, [proposal.solution.sha256 for proposal in candidates]),
+            unusable,
+            is_broken=bool(unusable) and drafted.ending in BROKEN,
+            turned_down=tuple(dict.fromkeys((*drafted.refused, *down))),
+        )
 
     def _pack(
         self, brief: RoundBrief, task: AgentTask, draft: Draft, notes: list[str]
@@ -104,6 +112,24 @@ class WritingAgent:
             rationale = draft.rationale or f"written by {self.name}"
             return Proposal(solution, rationale, technique=draft.technique)
         return None
+
+
+class _Known:
+    """What a draft may be equal to, so that nobody would learn anything from measuring it."""
+
+    def __init__(self, brief: RoundBrief) -> None:
+        self._incumbent = brief.incumbent.sha256
+        self._measured = brief.memory.measured()
+        self._names: dict[str, str] = {}
+
+    def why(self, name: str, sha256: str) -> str:
+        """What it is the same as; empty where it is new."""
+        if sha256 == self._incumbent:
+            return "is the same as what must be beaten"
+        if sha256 in self._names:
+            return f"is the same as the draft {self._names[sha256]!r}"
+        self._names[sha256] = name
+        return "is what was measured or refused before" if sha256 in self._measured else ""
 
 
 def shared(uses: Sequence[Usage], sha256s: Sequence[str]) -> tuple[Usage, ...]:

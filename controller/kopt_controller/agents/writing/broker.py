@@ -26,6 +26,7 @@ from kopt_harness.proc import run
 from ...budget import Budget
 from ..protocol import Draft
 from .drafts import MOST_DRAFTS, gather_drafts
+from .prompt import MOST_TRIALS
 from .worktree import Worktree
 
 __all__ = ["Broker", "Request", "RunTool", "serving", "tool_command"]
@@ -38,7 +39,6 @@ _REQUEST = re.compile(r"[0-9a-f]{32}\.json")
 _WORKLOAD = re.compile(r"[A-Za-z0-9-]{1,64}")
 _KINDS = ("check", "bench", "profile", "diagnose")
 _COMMAND = {"check": "check", "bench": "bench", "profile": "profile", "diagnose": "profile"}
-_MOST_TRIALS = 20
 
 
 class Request(NamedTuple):
@@ -140,7 +140,7 @@ class Broker:
         draft = next((each for each in gathered.drafts if each.name == name), None)
         if draft is None:
             return 2, {"error": f"no draft {name!r}", "notes": list(gathered.notes)}
-        return self._run(draft, kind, workload, min(max(trials, 1), _MOST_TRIALS))
+        return self._run(draft, kind, workload, min(max(trials, 1), MOST_TRIALS))
 
     def _run(
         self, draft: Draft, kind: str, workload: str, trials: int

@@ -12,11 +12,13 @@ from typing import Any
 from kopt_harness.ledger import Ledger
 
 from ...costs import Usage, note_turn, note_usage
-from ..protocol import Answer, Draft, Drafted
+from ..protocol import Answer, Draft, Drafted, Question
+from .claims import harmless, harmless_all
 from .prompt import Prompt
+from .repair import read_json
 from .secrets import Secrets
 
-__all__ = ["CallLedger"]
+__all__ = ["CallLedger", "with_data"]
 
 _MOST = 1000
 
@@ -75,10 +77,11 @@ class CallLedger:
         return found
 
     def keep(self, drafted: Drafted) -> Drafted:
-        """Keeps what came of the call, without any secret."""
+        """Keeps what came of the call, without any secret and without what a terminal obeys."""
         drafts, refused = self._secrets.screen(drafted.drafts)
-        notes = tuple(self._secrets.redact(note) for note in (*drafted.notes, *refused))
-        clean = drafted._replace(drafts=drafts, notes=notes)
+        notes = tuple(self.redacted(note) for note in (*drafted.notes, *refused))
+        left = tuple(self.redacted(note) for note in (*drafted.refused, *refused))
+        clean = drafted._replace(drafts=tuple(map(_shown, drafts)), notes=notes, refused=left)
         self._ledger.put(
             "drafted",
             {
@@ -87,6 +90,7 @@ class CallLedger:
                 "notes": list(clean.notes),
                 "ending": clean.ending,
                 "session": clean.session,
+                "refused": list(clean.refused),
             },
         )
         return clean
@@ -102,6 +106,7 @@ class CallLedger:
             notes=tuple(found["notes"]),
             ending=found["ending"],
             session=found["session"],
+            refused=tuple(found.get("refused", ())),
         )
 
     def prompt(self, compute: Callable[[], Prompt]) -> Prompt:
@@ -112,8 +117,8 @@ class CallLedger:
     def keep_answer(self, answer: Answer) -> Answer:
         """Keeps what a question was answered with, without any secret."""
         clean = answer._replace(
-            text=self._secrets.redact(answer.text),
-            notes=tuple(self._secrets.redact(note) for note in answer.notes),
+            text=self.redacted(answer.text),
+            notes=tuple(self.redacted(note) for note in answer.notes),
         )
         self._ledger.put(
             "answer",
@@ -138,6 +143,10 @@ class CallLedger:
             ending=found["ending"],
         )
 
+    def redacted(self, words: str) -> str:
+        """A text that may be shown: no secret, and nothing that a terminal obeys."""
+        return harmless(self._secrets.redact(words))
+
     def once(self, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """A value that is computed once, kept without any secret."""
         value = self._ledger.get(key)
@@ -150,3 +159,20 @@ class CallLedger:
 
     def _count(self, kind: str) -> int:
         return next((n for n in range(_MOST) if self._ledger.get(f"{kind}/{n}") is None), _MOST)
+
+
+def _shown(draft: Draft) -> Draft:
+    """The draft with words that may be shown; its sources stay as they are."""
+    words = {name: harmless(getattr(draft, name)) for name in ("name", "rationale", "technique")}
+    return draft.model_copy(update=words)
+
+
+def with_data(question: Question, answer: Answer) -> Answer:
+    """The answer with its data, where the question has asked for some.
+
+    Args:
+        question: What was asked.
+        answer: As it was kept.
+    """
+    found = read_json(answer.text) if question.shape is not None else None
+    return answer._replace(data=None if found is None else harmless_all(found.value))

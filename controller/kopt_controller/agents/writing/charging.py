@@ -84,6 +84,7 @@ def _summed(turns: Sequence[Usage]) -> list[Usage]:
             tokens_in=sum(usage.tokens_in for usage in group),
             tokens_cached=sum(usage.tokens_cached for usage in group),
             tokens_out=sum(usage.tokens_out for usage in group),
+            is_partial=any(usage.is_partial for usage in group),
         )
         for (model, sub_agent), group in groups.items()
     ]

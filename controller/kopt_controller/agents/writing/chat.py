@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from ...costs import Allowance, Usage
 from ..protocol import Ending
 from .calls import CallLedger
 from .charging import Account, left_of, priced
+from .claims import Numbers, fields, listed, text, unpaired
 from .prompt import render_question
 
 __all__ = ["KEY_ENV", "PACKAGE_HINT", "ChatError", "Line", "Piece", "Talk", "open_line"]
@@ -176,7 +177,7 @@ class Talk:
             raise _FinalError("refusal", "the answer was filtered")
         if not stream.finish:
             raise _PassingError("server-error", "the answer ended before its end")
-        return Piece(stream.text, stream.finish)
+        return Piece(unpaired(stream.text), stream.finish)
 
     def _require_left(self, left: Allowance, most: int) -> None:
         settings = self._line.settings
@@ -214,19 +215,20 @@ class Talk:
                 self.notes.append(f"openai: the endpoint does not know {unknown}")
 
     def _usage(self, stream: _Stream, wall_s: float) -> Usage:
-        used = stream.usage
-        if used is None:
-            if stream.text:
-                self.notes.append("openai: the endpoint does not say what was used; letters count")
+        said = Numbers(stream.usage)
+        details = Numbers(fields(stream.usage.get("prompt_tokens_details")))
+        cached = details.tokens("cached_tokens")
+        tokens_in = max(0, said.tokens("prompt_tokens") - cached)
+        tokens_out = said.tokens("completion_tokens")
+        dropped = [*said.dropped, *details.dropped]
+        if not stream.usage and stream.text:
+            self.notes.append("openai: the endpoint does not say what was used; letters count")
             sent = sum(len(message["content"]) for message in self._messages)
-            tokens = (sent // _LETTERS_PER_TOKEN if stream.text else 0, 0)
-            tokens_in, cached = tokens
+            tokens_in = sent // _LETTERS_PER_TOKEN
             tokens_out = len(stream.text) // _LETTERS_PER_TOKEN
-        else:
-            details = getattr(used, "prompt_tokens_details", None)
-            cached = int(getattr(details, "cached_tokens", 0) or 0)
-            tokens_in = max(0, int(used.prompt_tokens or 0) - cached)
-            tokens_out = int(used.completion_tokens or 0)
+        if dropped:
+            names = ", ".join(dropped)
+            self.notes.append(f"openai: numbers that cannot be were not counted: {names}")
         usage = Usage(
             agent=self._account.agent,
             model=stream.model or self._line.model,
@@ -236,6 +238,7 @@ class Talk:
             tokens_cached=cached,
             tokens_out=tokens_out,
             wall_s=round(wall_s, 3),
+            is_partial=bool(dropped),
         )
         return priced(usage, self._line.settings)
 
@@ -248,21 +251,30 @@ class _Stream:
         self.refusal = ""
         self.finish = ""
         self.model = ""
-        self.usage: Any = None
+        self.usage: Mapping[str, Any] = {}
 
     def read(self, chunks: Any, most_letters: int, deadline: float) -> None:
         """Reads it to its end, or to that of its room or its time."""
         for chunk in chunks:
-            self.model = chunk.model or self.model
-            self.usage = chunk.usage or self.usage
-            for choice in chunk.choices[:1]:
-                self.text += choice.delta.content or ""
-                self.refusal += getattr(choice.delta, "refusal", None) or ""
-                self.finish = choice.finish_reason or self.finish
+            # The package checks nothing of what it hands on.
+            said = fields(chunk)
+            self.model = text(said.get("model")) or self.model
+            self.usage = fields(said.get("usage")) or self.usage
+            for each in listed(said.get("choices"))[:1]:
+                choice = fields(each)
+                delta = fields(choice.get("delta"))
+                self.text += _words(delta.get("content"))
+                self.refusal += text(delta.get("refusal"))
+                self.finish = text(choice.get("finish_reason")) or self.finish
             if len(self.text) > most_letters:
                 raise _FinalError("budget", f"it was ended after {len(self.text)} letters")
             if time.monotonic() > deadline:
                 raise _FinalError("timeout", "its time was over")
+
+
+def _words(value: Any) -> str:
+    """Of an answer, as they are: sources may be among them."""
+    return value if isinstance(value, str) else ""
 
 
 class _closing:  # noqa: N801  a context manager that reads as a word
@@ -300,6 +312,9 @@ class _faults:  # noqa: N801  the same
             raise _FinalError("failed", str(error)) from error
         if isinstance(error, lost):
             raise _PassingError("server-error", str(error) or "the connection was lost") from error
+        if isinstance(error, ValueError | RecursionError):
+            # The package reads events of the stream as JSON, and lets through what that raises.
+            raise _PassingError("server-error", f"an event cannot be read: {error}") from error
 
 
 def _retry_after_s(error: Any) -> float | None:
@@ -313,7 +328,7 @@ def _retry_after_s(error: Any) -> float | None:
         pass
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
+    except (OverflowError, ValueError):
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from kopt_harness import doctor
-from kopt_harness.environ import variable
+from kopt_harness.environ import agent_environment, variable
 from kopt_harness.errors import UnavailableError
 from kopt_harness.proc import Completed
 
@@ -19,6 +20,9 @@ from ...costs import Usage
 from ..protocol import Ending
 
 __all__ = ["Call", "Dialect", "Observed", "find_program", "package_of", "program_status"]
+
+_VERSION_S = 10.0
+"""For a program to say its version."""
 
 
 class Call(NamedTuple):
@@ -64,6 +68,8 @@ class Observed:
     """Whether the session that it was to go on with is not there."""
     unread: int = 0
     """Lines that are no event."""
+    dropped: dict[str, None] = field(default_factory=dict)
+    """Names of numbers that cannot be and were not counted, in the order in which they came."""
 
 
 class Dialect(Protocol):
@@ -113,11 +119,17 @@ def find_program(dialect: Dialect, settings: AgentSettings) -> Path:
 
 
 def program_status(dialect: Dialect, settings: AgentSettings) -> dict[str, Any]:
-    """For ``kopt doctor``: whether the program is there, its version, whether it has a key."""
+    """For ``kopt doctor``: whether the program is there, its version, whether it has a key.
+
+    It is asked for its version in an empty folder, without keys and without this user's home.
+    """
     wanted = settings.program or dialect.program
-    path = shutil.which(str(Path(wanted).expanduser()))
+    found = shutil.which(str(Path(wanted).expanduser()))
+    path = None if found is None else str(Path(found).absolute())
     hint = f"install {wanted}, or name it with program in [agents.{dialect.name}]"
-    tool = doctor.find_program(wanted, kind="agent", hint=hint, path=path)
+    with tempfile.TemporaryDirectory(prefix="kopt-version-", ignore_cleanup_errors=True) as folder:
+        home = doctor.Home(Path(folder), agent_environment(Path(folder), ()), _VERSION_S)
+        tool = doctor.find_program(wanted, kind="agent", hint=hint, path=path, home=home)
     keys = [name for name in dialect.variables if _is_key(name) and variable(name)]
     wanted_keys = ", ".join(name for name in dialect.variables if _is_key(name))
     return {

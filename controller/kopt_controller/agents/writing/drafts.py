@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from kopt_harness.pack import Packed
 from kopt_harness.schema import Solution
 from pydantic import ValidationError
 
+from ...shown import counted
 from ..protocol import Draft, TaskFile
 
 __all__ = ["DRAFTS_SCHEMA", "Gathered", "drafts_of", "gather_drafts", "pack_draft"]
@@ -33,6 +35,9 @@ MOST_DRAFT_BYTES = 2 * 1024 * 1024
 _MOST_ENTRIES = 2000
 """Looked at in one worktree; somebody may leave millions."""
 _MOST_DEPTH = 6
+_MOST_NOTES = 8
+"""On drafts that are refused; the others are counted."""
+_MOST_NAME = 80
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _CONFIG, _NOTE = "config.toml", "NOTE.md"
@@ -80,6 +85,8 @@ class Gathered(NamedTuple):
 
     drafts: tuple[Draft, ...]
     notes: tuple[str, ...]
+    refused: tuple[str, ...] = ()
+    """Those of the notes that say why a draft was not taken."""
 
 
 class _RefusedError(Exception):
@@ -93,28 +100,19 @@ def gather_drafts(worktree_fd: int, most: int) -> Gathered:
         worktree_fd: Descriptor of the folder, opened before the agent began.
         most: Drafts at most, by name; more are left out.
     """
-    notes: list[str] = []
     ignored: Counter[str] = Counter()
-    drafts: list[Draft] = []
     with ExitStack() as stack:
         folder = _open_folder(stack, worktree_fd, "drafts")
         if folder is None:
             return Gathered((), ("it left no folder drafts/",))
-        names = sorted(_names(folder))
-        if len(names) > MOST_DRAFTS * 4:
-            notes.append(f"drafts/ has {len(names)} entries; the first {MOST_DRAFTS} are looked at")
-        for name in names[:MOST_DRAFTS]:
-            try:
-                drafts.append(_read_draft(stack, folder, name, ignored))
-            except _RefusedError as why:
-                notes.append(f"the draft {name!r} is not taken: {why}")
-    if len(drafts) > most:
-        left = ", ".join(repr(draft.name) for draft in drafts[most:])
-        notes.append(f"more than {most} drafts: {left} not taken")
+        drafts, refused = _each(
+            [(name, partial(_read_draft, folder, name, ignored)) for name in sorted(_names(folder))]
+        )
+    notes = [*refused, *_beyond(drafts, most)]
     if ignored:
         kinds = ", ".join(f"{count} {what}" for what, count in sorted(ignored.items()))
         notes.append(f"ignored in drafts/: {kinds}")
-    return Gathered(tuple(drafts[:most]), tuple(notes))
+    return Gathered(tuple(drafts[:most]), tuple(notes), tuple(refused))
 
 
 def drafts_of(value: dict[str, Any], most: int, *, truncated: bool = False) -> Gathered:
@@ -132,17 +130,46 @@ def drafts_of(value: dict[str, Any], most: int, *, truncated: bool = False) -> G
     if truncated and given:
         notes.append("the answer was cut off: its last draft is not whole and not taken")
         given = given[:-1]
+    drafts, refused = _each(
+        [(_named(each, n), partial(_one_of, each)) for n, each in enumerate(given)]
+    )
+    notes += [*refused, *_beyond(drafts, most)]
+    return Gathered(tuple(drafts[:most]), tuple(notes), tuple(refused))
+
+
+def _named(value: Any, index: int) -> Any:
+    return (value.get("name") if isinstance(value, dict) else None) or index
+
+
+def _each(given: Sequence[tuple[Any, Callable[[], Draft]]]) -> tuple[list[Draft], list[str]]:
+    """Drafts up to a number, and notes on the others; what is refused takes nobody's place."""
     drafts: list[Draft] = []
-    for index, each in enumerate(given[:MOST_DRAFTS]):
-        name = each.get("name") if isinstance(each, dict) else None
+    notes: list[str] = []
+    refused = seen = 0
+    for name, read in given[:_MOST_ENTRIES]:
+        if len(drafts) == MOST_DRAFTS:
+            break
+        seen += 1
         try:
-            drafts.append(_one_of(each))
+            drafts.append(read())
         except _RefusedError as why:
-            notes.append(f"the draft {name or index!r} is not taken: {why}")
-    if len(drafts) > most:
-        left = ", ".join(repr(draft.name) for draft in drafts[most:])
-        notes.append(f"more than {most} drafts: {left} not taken")
-    return Gathered(tuple(drafts[:most]), tuple(notes))
+            refused += 1
+            if refused <= _MOST_NOTES:
+                shown = f"{name!r:.{_MOST_NAME}}"
+                notes.append(f"the draft {shown} is not taken: {why}")
+    if refused > _MOST_NOTES:
+        notes.append(f"{counted(refused - _MOST_NOTES, 'further draft')} not taken either")
+    if len(given) > seen:
+        notes.append(
+            f"{counted(len(given) - seen, 'further draft')} not looked at: there are {len(given)}, "
+            f"and {MOST_DRAFTS} are taken at most"
+        )
+    return drafts, notes
+
+
+def _beyond(drafts: Sequence[Draft], most: int) -> list[str]:
+    left = ", ".join(repr(draft.name) for draft in drafts[most:])
+    return [f"more than {counted(most, 'draft')}: {left} not taken"] if left else []
 
 
 def pack_draft(draft: Draft, load: Callable[[Path], Packed], author: str) -> Solution:
@@ -199,12 +226,17 @@ def _unfenced(content: str) -> str:
     return content if match is None else f"{match['code']}\n"
 
 
-def _read_draft(stack: ExitStack, parent: int, name: str, ignored: Counter[str]) -> Draft:
+def _read_draft(parent: int, name: str, ignored: Counter[str]) -> Draft:
     if not _NAME.fullmatch(name):
         raise _RefusedError("its name is no plain name")
-    folder = _open_folder(stack, parent, name)
-    if folder is None:
-        raise _RefusedError("it is no folder")
+    with ExitStack() as stack:
+        folder = _open_folder(stack, parent, name)
+        if folder is None:
+            raise _RefusedError("it is no folder")
+        return _draft_in(stack, folder, name, ignored)
+
+
+def _draft_in(stack: ExitStack, folder: int, name: str, ignored: Counter[str]) -> Draft:
     files: list[TaskFile] = []
     rationale = ""
     for path in _walk(stack, folder, PurePosixPath(), ignored, depth=0):

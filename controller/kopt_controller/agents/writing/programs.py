@@ -25,14 +25,14 @@ from kopt_harness.sandbox.launch import protected_paths, search_paths, shield
 from ...agent_settings import AgentSettings
 from ...budget import Budget
 from ...costs import Allowance, Usage
+from ...shown import counted
 from ..protocol import AgentContext, AgentTask, Answer, Drafted, Ending, Question
 from .broker import serving, tool_command
-from .calls import CallLedger
+from .calls import CallLedger, with_data
 from .charging import Account, beyond, left_of, tightest, uses_of
 from .dialect import Call, Dialect, Observed, find_program, package_of
 from .drafts import gather_drafts
 from .prompt import Prompt, render, render_question
-from .repair import read_json
 from .secrets import Secrets
 from .watching import Limits, Place, Stopped, Watcher
 from .worktree import Worktree, open_worktree
@@ -40,6 +40,8 @@ from .worktree import Worktree, open_worktree
 __all__ = ["ProgramWriter"]
 
 _MOST_NOTES = 8
+_MOST_LAST_LETTERS = 200
+"""Of the last line that a program has printed on standard error."""
 _PASSING: frozenset[Ending] = frozenset({"rate-limit", "server-error"})
 """Endings after which the same session may be tried once more."""
 
@@ -72,7 +74,9 @@ class ProgramWriter:
                 said = talk.until_it_ends(task.allowance)
             gathered = gather_drafts(tree.fd, task.drafts)
             whole = said.drafted._replace(
-                drafts=gathered.drafts, notes=(*said.drafted.notes, *gathered.notes)
+                drafts=gathered.drafts,
+                notes=(*said.drafted.notes, *gathered.notes),
+                refused=gathered.refused,
             )
             drafted = call.keep(whole)
             tree.remove()
@@ -98,8 +102,7 @@ class ProgramWriter:
                 said.text, usage=drafted.usage, notes=drafted.notes, ending=drafted.ending
             )
             kept = call.keep_answer(answer)
-        found = read_json(kept.text) if question.shape is not None else None
-        return kept._replace(data=None if found is None else found.value)
+        return with_data(question, kept)
 
     def _talk(self, call: CallLedger, tree: Worktree, prompt: Prompt, wish: _Wish) -> _Talk:
         return _Talk(_Parties(self._dialect, self._context, call, tree), prompt, wish)
@@ -193,6 +196,9 @@ class _Talk:
         before_s = 0.0 if budget is None else budget.spent_s()
         done, status = self._run(session, left, timeout_s, watcher)
         observed, stopped = watcher.end(done)
+        if stopped is None and observed.ending is None and done.returncode < 0:
+            observed.ending = "killed"
+            observed.problems.append(f"it was ended by signal {-done.returncode}")
         dialect.finish(done, observed)
         if dialect.cumulative and session is not None:
             observed.final = beyond(observed.final, call.spent_in(session))
@@ -200,8 +206,9 @@ class _Talk:
         uses = uses_of(account, observed, self._settings, wall_s=done.seconds, device_s=device_s)
         call.note_usage(number, uses)
         ending = stopped.ending if stopped else observed.ending or "failed"
-        notes = _notes(account.agent, done, observed, stopped)
-        return _Attempt(observed, ending, uses, [*notes, *_confined(account.agent, done, status)])
+        last = call.redacted(_last_line(done.stderr))[:_MOST_LAST_LETTERS]
+        notes = [*_notes(done, observed, stopped, last), *_confined(done, status, last)]
+        return _Attempt(observed, ending, uses, [f"{account.agent}: {note}" for note in notes])
 
     def _run(
         self, session: str | None, left: Allowance, timeout_s: float, watcher: Watcher
@@ -262,31 +269,36 @@ def _session_of(parties: _Parties) -> str | None:
 
 
 def _notes(
-    name: str, done: Completed, observed: Observed, stopped: Stopped | None
+    done: Completed, observed: Observed, stopped: Stopped | None, last: str
 ) -> Sequence[str]:
-    notes = [f"{name}: {problem}" for problem in observed.problems[:_MOST_NOTES]]
+    notes = observed.problems[:_MOST_NOTES]
     if stopped is not None:
-        notes.append(f"{name}: {stopped.why}")
+        notes.append(stopped.why)
     elif observed.ending is None:
-        notes.append(f"{name}: it ended with exit code {done.returncode} and did not say how")
-    for tool, count in sorted(observed.denied.items()):
-        notes.append(f"{name}: it wanted {tool}, which it may not use, {count} times")
+        said = f": {last}" if last else ""
+        notes.append(f"it ended with exit code {done.returncode} and did not say how{said}")
+    for tool, count in sorted(observed.denied.items())[:_MOST_NOTES]:
+        notes.append(f"it wanted {tool}, which it may not use, {counted(count, 'time')}")
     if observed.unread:
-        notes.append(f"{name}: {observed.unread} lines of its output are no event")
+        are = "is no event" if observed.unread == 1 else "are no event"
+        notes.append(f"{counted(observed.unread, 'line')} of its output {are}")
+    if observed.dropped:
+        notes.append(f"numbers that cannot be were not counted: {', '.join(observed.dropped)}")
     return notes
 
 
-def _confined(name: str, done: Completed, status: dict[str, Any]) -> list[str]:
+def _confined(done: Completed, status: dict[str, Any], last: str) -> list[str]:
     if not status:
-        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-        return [f"{name}: it could not be started: {last[0] if last else done.returncode}"]
+        return [f"it could not be started: {last or done.returncode}"]
     if not status.get("landlock"):
-        reason = status.get("landlock_reason")
-        return [f"{name}: it ran unconfined, without Landlock: {reason}"]
+        return [f"it ran unconfined, without Landlock: {status.get('landlock_reason')}"]
     if not status.get("no_capabilities"):
-        reason = status.get("no_capabilities_reason")
-        return [f"{name}: it kept the capabilities of kopt: {reason}"]
+        return [f"it kept the capabilities of kopt: {status.get('no_capabilities_reason')}"]
     return []
+
+
+def _last_line(stderr: str) -> str:
+    return next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
 
 
 def _wait_s(settings: AgentSettings, tried: int, observed: Observed) -> float:

@@ -13,11 +13,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..protocol import AgentTask
 
-__all__ = ["Delivery", "Prompt", "render", "render_question"]
+__all__ = ["MOST_TRIALS", "Delivery", "Prompt", "render", "render_question"]
 
 Delivery = Literal["files", "json"]
 """How drafts come back: files in a worktree, or an answer in JSON."""
 
+MOST_TRIALS = 20
+"""Input sets of each workload that an agent may ask a check for."""
 _KEPT = "\0"
 """Stands for a line break of a source until the prompt is whole."""
 _TICKS = re.compile(r"`{3,}")
@@ -43,7 +45,7 @@ def render(task: AgentTask, delivery: Delivery) -> Prompt:
         delivery: How the drafts come back.
     """
     template = _environment().get_template(_TEMPLATES[task.mode])
-    return _prompt(template.render(task=task, delivery=delivery))
+    return _prompt(template.render(task=task, delivery=delivery, most_trials=MOST_TRIALS))
 
 
 def render_question(name: str, **values: Any) -> Prompt:

@@ -37,7 +37,7 @@ def read_json(text: str) -> Repaired | None:
     """
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict):
         return Repaired(value, (), truncated=False)
@@ -206,7 +206,10 @@ class _Reader:
         if number:
             self._at = number.end()
             text = number[0]
-            return float(text) if any(letter in text for letter in ".eE") else int(text)
+            try:
+                return float(text) if any(letter in text for letter in ".eE") else int(text)
+            except ValueError as error:  # more digits than Python reads
+                raise _StopError from error
         for word, value in _WORDS.items():
             if self._text.startswith(word, self._at):
                 self._at += len(word)

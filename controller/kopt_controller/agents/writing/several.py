@@ -50,6 +50,7 @@ class SeveralAgents:
             tuple(use for each in found for use in each.usage),
             "" if kept else next((each.unusable for each in found if each.unusable), ""),
             all(each.is_broken for each in found),
+            tuple(dict.fromkeys(note for each in found for note in each.turned_down)),
         )
 
 

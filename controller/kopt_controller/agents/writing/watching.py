@@ -11,6 +11,7 @@ from kopt_harness.proc import Completed
 
 from ...agent_settings import AgentSettings
 from ...costs import Allowance
+from ...shown import counted
 from ..protocol import Ending
 from .calls import CallLedger
 from .charging import Account, priced, tightest
@@ -80,7 +81,7 @@ class Watcher:
         observed = self._observed
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             event = None
         if not isinstance(event, dict):
             observed.unread += 1
@@ -102,10 +103,12 @@ class Watcher:
         if observed.ending is not None:
             return None
         if observed.steps > settings.max_turns:
-            return Stopped("turns", f"it was ended after {settings.max_turns} turns")
+            return Stopped("turns", f"it was ended after {counted(settings.max_turns, 'turn')}")
         tokens = sum(usage.tokens for usage in observed.turns)
         if left.tokens is not None and tokens > left.tokens:
-            return Stopped("budget", f"it was ended after {tokens} tokens; {left.tokens} were left")
+            return Stopped(
+                "budget", f"it was ended after {counted(tokens, 'token')}; {left.tokens} were left"
+            )
         dollars = fsum(priced(usage, settings).dollars or 0.0 for usage in observed.turns)
         most = tightest(settings.max_dollars, left.dollars)
         if most is not None and dollars > most:
