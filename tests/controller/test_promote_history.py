@@ -104,6 +104,7 @@ def test_the_index_says_what_the_journals_say(toy: Toy, kopt: Kopt) -> None:
         status = kopt("status", campaign.run.id)
         del status["retained"]
         assert (status.pop("pending_steers"), status.pop("problems")) == ([], [])
+        assert status.pop("limit") is None
         assert {"schema": 1, **shown} == status
     (promotion,) = history["promotions"]
     status = kopt("status", promotion["run"])
