@@ -206,15 +206,18 @@ def test_an_ablation_goes_on_where_it_was_stopped(toy: Toy) -> None:
 
 
 def test_pairs_can_be_measured_once_for_all(toy: Toy) -> None:
-    """The campaigns then cost less, and what they found is measured anew all the same."""
-    counts = []
+    """The campaigns then cost less, what they found is measured anew, and the report says so."""
+    counts, texts = [], []
     for reuse in (False, True):
         harnesses: list[SimulatedHarness] = []
         ablation = _start(toy, harnesses, reuse=reuse, mechanisms=("skills",))
-        ablation.execute()
+        results = ablation.execute()
         counts.append([harness.units for harness in harnesses])
+        document = document_of(ablation.run.id, ablation.plan, results, {})
+        texts.append(markdown_of(document, "2026-01-01", "kopt ablate toy"))
     assert counts[1][0] < 0.7 * counts[0][0]
     assert counts[1][1] > 0
+    assert ["is in no interval" in text for text in texts] == [False, True]
 
 
 def test_a_budget_ends_an_ablation_between_campaigns(toy: Toy) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from .design import Arm, Plan, Scope
 from .estimate import CONFIDENCE, Effect, Estimate, Result, Results, effects_of, level_of
 
-__all__ = ["arm_rows", "document_of", "effect_rows", "markdown_of"]
+__all__ = ["arm_rows", "caveat", "document_of", "effect_rows", "markdown_of"]
 
 SCOPES: tuple[Scope, ...] = ("single", "whole")
 NOT_APPLICABLE = "n/a"
@@ -165,6 +165,20 @@ def _cell(estimate: Mapping[str, Any] | None, *, applies: bool, why: str) -> str
     return f"{estimate['ratio']:.3f} [{low:.3f}, {high:.3f}]"
 
 
+def caveat(document: Mapping[str, Any]) -> str:
+    """What the intervals leave out; empty where that is nothing that is known.
+
+    Args:
+        document: Of ``kopt ablate``.
+    """
+    if not document["reuse"]:
+        return ""
+    return (
+        "Campaigns that came to the same pair of solutions share its gate and sweep: what that "
+        "noise did to all of them is in no interval."
+    )
+
+
 def markdown_of(document: Mapping[str, Any], date: str, command: str) -> str:
     """Both tables with where, when and how; for a page of its own or a part of one.
 
@@ -191,6 +205,7 @@ def markdown_of(document: Mapping[str, Any], date: str, command: str) -> str:
         "",
         *_table(("effect", "one workload", "whole definition"), effect_rows(document)),
         "",
+        *((caveat(document), "") if document["reuse"] else ()),
         "```sh",
         command,
         "```",

@@ -177,7 +177,7 @@ def _show(state: AppState, document: dict[str, object], markdown: Path | None) -
     from kopt_harness.files import write_output
 
     from ..ablation import markdown_of
-    from ..ablation.report import arm_rows, effect_rows
+    from ..ablation.report import arm_rows, caveat, effect_rows
 
     if markdown is not None:
         command = shlex.join(["kopt", *sys.argv[1:]])
@@ -189,6 +189,8 @@ def _show(state: AppState, document: dict[str, object], markdown: Path | None) -
         print_table(console, columns, arm_rows(document), numeric=("candidates",))
         console.print("Effects: time with over time without; below 1 is a gain")
         print_table(console, ("effect", "one workload", "whole definition"), effect_rows(document))
+        if said := caveat(document):
+            console.print(said)
         if not document["complete"]:
             console.print(f"Incomplete; go on with: kopt ablate --resume {document['ablation']}")
 
