@@ -31,6 +31,9 @@ from .wire import Channel
 
 __all__ = ["Candidate", "main"]
 
+_now_ns = time.perf_counter_ns
+"""As it was before candidate code: one that is replaced is tampering, and no broken answer."""
+
 
 class Candidate:
     """Serves one solution, warm over all workloads of its definition."""
@@ -97,10 +100,10 @@ class Candidate:
                 answer = {"ns": sample.ns, "details": sample.details}
             else:
                 with self._phases("call"):
-                    start_ns = time.perf_counter_ns()
+                    start_ns = _now_ns()
                     for _ in range(request["calls"]):
                         call.run()
-                    answer = {"details": {"host_ns": time.perf_counter_ns() - start_ns}}
+                    answer = {"details": {"host_ns": _now_ns() - start_ns}}
                     call.seal()
                     self._device.synchronize()
             with self._phases("deliver"):
