@@ -130,7 +130,8 @@ def test_worker_environment_is_an_allow_list_with_private_folders(
         assert environment[name].startswith(str(tmp_path))
 
 
-_TWICE = "import time\nprint('first', flush=True)\ntime.sleep(0.1)\nprint('last', flush=True)\n"
+# One system call a line: where PYTHONUNBUFFERED is set, print() makes two.
+_TWICE = "import os, time\nos.write(1, b'first\\n')\ntime.sleep(0.1)\nos.write(1, b'last\\n')\n"
 
 
 def test_what_is_printed_just_before_the_end_is_handed_over() -> None:
