@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from kopt_harness.errors import NotFoundError
 from kopt_harness.schema import Solution
+from kopt_harness.syntax import parse
 
 from .memory import Memory, RoundMemory, Trial
 from .result import CandidateRef, Refusal
@@ -181,7 +182,7 @@ def _read(content: str, *, is_python: bool) -> tuple[list[_Token], frozenset[str
     """Tokens without comments and layout, and the names that the source declares."""
     if is_python:
         try:
-            tree = ast.parse(content)
+            tree = parse(content)
             return list(_python_tokens(content, tree)), _python_names(tree)
         except (SyntaxError, tokenize.TokenError, ValueError):
             # No Python after all: it will not build, and is compared as text.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from kopt_harness.ledger import Ledger, recorded
 from kopt_harness.schema import Definition, GateResult, Solution, SourceFile, SweepResult
+from kopt_harness.syntax import parse, unparse
 
 from .agents import Question
 from .asking import Answering
@@ -141,14 +142,14 @@ def without_comments(source: SourceFile) -> str:
     if not source.path.endswith(".py"):
         return _C_COMMENT.sub(lambda found: found["text"] or " ", source.content)
     try:
-        tree = ast.parse(source.content)
-    except (SyntaxError, ValueError, RecursionError):
+        tree = parse(source.content, source.path)
+    except SyntaxError:
         # What no interpreter can read has failed already; it is shown as it stands.
         return source.content
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             node.body = [each for each in node.body if not _is_text(each)] or [ast.Pass()]
-    return ast.unparse(tree)
+    return unparse(tree)
 
 
 def _is_text(node: ast.stmt) -> bool:

@@ -179,6 +179,8 @@ def test_comments_are_left_out_and_texts_are_kept() -> None:
     python = SourceFile(path="a.py", content='def f():\n    """gone"""\n\ns = "# kept"  # gone\n')
     assert "gone" not in without_comments(python)
     assert "# kept" in without_comments(python)
+    deep = SourceFile(path="a.py", content="x = " + " + ".join(["a"] * 900) + "  # gone")
+    assert without_comments(deep) == deep.content.removesuffix("  # gone")
     broken = SourceFile(path="a.py", content="def (:")
     assert without_comments(broken) == "def (:"
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.alone
 CHECKOUT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("policy", ["pes", "single-lineage"])
+@pytest.mark.parametrize("policy", ["pes", pytest.param("single-lineage", marks=pytest.mark.slow)])
 def test_a_policy_survives_a_kill_and_keeps_its_limits(policy: str, tmp_path: Path) -> None:
     """SIGKILL in the first gate, then to the end: nothing lost, nothing twice, all recorded."""
     script = runpy.run_path(str(CHECKOUT / "scripts" / "policy_campaign.py"))

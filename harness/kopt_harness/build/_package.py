@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from kopt_harness.schema import Solution
+from kopt_harness.syntax import parse
 
 from .protocol import SOURCE_FOLDER, Outcome
 
@@ -65,9 +66,10 @@ def check_sources(solution: Solution) -> Outcome:
         if not source.path.endswith(".py"):
             continue
         try:
-            tree = ast.parse(source.content, filename=source.path)
+            tree = parse(source.content, source.path)
         except SyntaxError as error:
-            return Outcome(ok=False, log=f"{source.path}:{error.lineno}: {error.msg}")
+            place = source.path if error.lineno is None else f"{source.path}:{error.lineno}"
+            return Outcome(ok=False, log=f"{place}: {error.msg}")
         if source.path == solution.spec.entry_file:
             names = top_level_names(tree)
             function = solution.spec.entry_function

@@ -6,13 +6,13 @@ kernels there without launching them; the cubins that this leaves are reported.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kopt_harness.cubin import kernel_usage
 from kopt_harness.schema import Artefact, Solution, SourceFile
+from kopt_harness.syntax import parse
 from kopt_harness.untrusted import candidate_code
 
 from . import _native
@@ -32,7 +32,7 @@ def _compiles_ahead(request: BuildRequest) -> bool:
     entry = request.solution.spec.entry_file
     text = next(s.content for s in request.solution.sources if s.path == entry)
     try:
-        return _HOOK in top_level_names(ast.parse(text))
+        return _HOOK in top_level_names(parse(text, entry))
     except SyntaxError:
         return False  # reported by compile()
 

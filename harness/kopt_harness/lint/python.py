@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 
 from kopt_harness.schema import SourceFile
+from kopt_harness.syntax import parse
 
 from .python_names import SPELLINGS, Names, walk_scoped
 from .python_table import (
@@ -29,8 +30,8 @@ _WRITE_MODES = frozenset("wax+")
 def parse_python(source: SourceFile, own_modules: Collection[str]) -> PythonFile | None:
     """The file as a tree; None where it cannot be parsed, which its build will say."""
     try:
-        tree = ast.parse(source.content, filename=source.path)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parse(source.content, source.path)
+    except SyntaxError:
         return None
     return PythonFile(source, tree, own_modules)
 
