@@ -9,6 +9,10 @@ from pathlib import Path
 
 __all__ = ["sync_folder", "write_atomic"]
 
+# Asked once, while there is one thread: to ask is to set it, for all of them.
+_MASK = os.umask(0o077)
+os.umask(_MASK)
+
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Replaces ``path`` with ``content``, durable when this returns; makes missing folders.
@@ -48,6 +52,4 @@ def _mode(path: Path) -> int:
     """The permissions that the file has, or that a new file would get; mkstemp gives 0600."""
     if path.exists():
         return path.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+    return 0o666 & ~_MASK
