@@ -22,6 +22,7 @@ from kopt_harness.compare import Pair, compare_pair
 from kopt_harness.conclusion import levels_of
 from kopt_harness.errors import NotFoundError, UnavailableError
 from kopt_harness.files import read_text
+from kopt_harness.graphed import REPLAYED, graphed
 from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
 from kopt_harness.pack import pack
@@ -43,6 +44,7 @@ from kopt_harness.targets import Target, runs_on
 from kopt_harness.timings import with_pair
 
 __all__ = [
+    "GRAPH",
     "REFERENCE",
     "Measured",
     "baseline_names",
@@ -51,6 +53,7 @@ __all__ = [
     "find_baseline",
     "find_baselines",
     "peer_names",
+    "peers_among",
     "reference_latency",
     "reference_solution",
     "require_usable",
@@ -59,6 +62,9 @@ __all__ = [
 
 REFERENCE = "reference"
 """Name of the baseline that every definition has, on every target."""
+
+GRAPH = "@graph"
+"""Behind the name of a baseline: replayed from a CUDA graph."""
 
 _INTERPRETED = frozenset({"python", "triton"})
 """Languages whose dependencies are Python distributions, not libraries to link with."""
@@ -87,10 +93,18 @@ def baseline_names(catalog: Catalog, definition: Definition) -> list[str]:
 def find_baseline(catalog: Catalog, definition: Definition, name: str) -> Solution:
     """A baseline, packed.
 
+    Args:
+        catalog: of the definition.
+        definition: that it solves.
+        name: of a baseline, or with ``@graph`` behind it: each call a replay of a CUDA graph.
+
     Raises:
         NotFoundError: If the definition has none of this name; lists those that it has.
-        InvalidInputError: If its folder is malformed.
+        InvalidInputError: If its folder is malformed, or it cannot be replayed.
     """
+    plain = name.removesuffix(GRAPH)
+    if plain != name:
+        return graphed(find_baseline(catalog, definition, plain))
     if name == REFERENCE:
         return reference_solution(catalog, definition)
     if name in peer_names(catalog, definition):
@@ -101,6 +115,21 @@ def find_baseline(catalog: Catalog, definition: Definition, name: str) -> Soluti
         f"{definition.kopt.alias} has no baseline {name!r}",
         hint=f"one of {', '.join(baseline_names(catalog, definition))}",
     )
+
+
+def peers_among(catalog: Catalog, *solutions: Solution) -> frozenset[str]:
+    """SHA-256 of those of some solutions that are peers of their definition, plain or replayed.
+
+    A peer has the name of its folder; no other folder is read.
+    """
+    found = set()
+    for solution in solutions:
+        definition = catalog.resolve(solution.definition)
+        for peer in peer_names(catalog, definition):
+            for name, packed in ((peer, peer), (f"{peer}{GRAPH}", f"{peer}{REPLAYED}")):
+                if solution.name == packed:
+                    found.add(find_baseline(catalog, definition, name).sha256)
+    return frozenset(found & {each.sha256 for each in solutions})
 
 
 def find_baselines(setting: Setting, definition: Definition) -> dict[str, Solution]:
@@ -174,7 +203,8 @@ def compare_baselines(
     """Times a correct solution beside each baseline: ABBA blocks, one lease for each baseline.
 
     A baseline that gives a wrong answer ends its own comparison and says so in its reason; the
-    solution's verdict is its own.
+    solution's verdict is its own. A peer is wrong by the contest's rule alone: a library may round
+    as it does. What the strict tier has against it stands in ``deviations``.
 
     Args:
         setting: catalog, target and options.
@@ -188,7 +218,9 @@ def compare_baselines(
     comparisons: dict[str, Comparison] = {}
     pairs: dict[str, Pair] = {}
     for name, peer in baselines.items():
-        pair = Pair.of(setting, session, ledger, peer, solution)
+        # A candidate that is a copy of it is judged as a candidate.
+        peers = peers_among(setting.catalog, peer) - {solution.sha256}
+        pair = Pair.of(setting, session, ledger, peer, solution, peers=peers)
         if any(result.timing is None for result in evaluation.workloads):
             with device_lease(setting.device_id):
                 for workload in workloads:
@@ -241,6 +273,7 @@ def reference_latency(sweep: SweepResult, uuid: str) -> dict[str, Any]:
 def _summary(comparison: Comparison) -> dict[str, Any]:
     """One baseline over the candidate."""
     ratio, ci = comparison.ratio, comparison.ci
+    deviation = comparison.deviations.get(comparison.a.name)
     return {
         "name": comparison.a.name,
         "sha256": comparison.a.sha256,
@@ -249,6 +282,7 @@ def _summary(comparison: Comparison) -> dict[str, Any]:
         "ci": None if ci is None else [1 / ci[1], 1 / ci[0]],
         "confidence": comparison.confidence,
         "reason": comparison.reason,
+        "deviation": None if deviation is None else deviation.detail,
     }
 
 

@@ -67,6 +67,16 @@ class Calls:
         self._workers = workers
         self._flushed_by_judge = flushed_by_judge
         self._watched: set[str] = set()
+        self._peers: set[str] = set()
+        self._deviations: dict[str, Reason] = {}
+
+    def hold_to_contest(self, sha256: str) -> None:
+        """What the strict tier has against this solution is kept, and ends no call."""
+        self._peers.add(sha256)
+
+    def deviation(self, sha256: str) -> Reason | None:
+        """The first that it had against a solution that is held to the contest's rule alone."""
+        return self._deviations.get(sha256)
 
     def make(self, call: Call) -> CallOutcome:
         """Refills, poisons, calls, compares.
@@ -172,7 +182,9 @@ class Calls:
             raise _blamed(Verdict.FAIL, call, "input-modified", f"wrote to the input {names}")
         tiers = {name: TierResult.model_validate(t) for name, t in answer["tiers"].items()}
         for tier in tiers.values():
-            if tier.verdict in ("fail", "invalid"):
+            if tier.verdict == "fail" and tier.tier == "strict" and call.sha256 in self._peers:
+                self._deviations.setdefault(call.sha256, _wrong(tier, call))
+            elif tier.verdict in ("fail", "invalid"):
                 verdict = Verdict(tier.verdict)
                 raise CandidateFailedError(verdict, call.phase, _wrong(tier, call), tiers)
         return tiers

@@ -87,6 +87,10 @@ class Pair:
     """Why a workload is not timed, by uuid."""
     flush_bytes: int = 0
     """Written before each timed call, as the blocks say."""
+    peers: frozenset[str] = frozenset()
+    """SHA-256 of those that are a library's, and held to the contest's rule alone."""
+    deviations: dict[str, Reason] = field(default_factory=dict)
+    """What the strict tier has against these, the first of it, by name."""
     batched: bool = False
     """Whether the first block of each workload ends with calls of B back to back: some ten
     milliseconds, too many for every workload of a sweep."""
@@ -100,7 +104,14 @@ class Pair:
 
     @classmethod
     def of(
-        cls, setting: Setting, session: Session, ledger: Ledger, a: Solution, b: Solution
+        cls,
+        setting: Setting,
+        session: Session,
+        ledger: Ledger,
+        a: Solution,
+        b: Solution,
+        *,
+        peers: frozenset[str] = frozenset(),
     ) -> Pair:
         """A pair of which nothing has been measured in this process.
 
@@ -110,9 +121,9 @@ class Pair:
             refused = refusal(setting, each)
             if refused is not None:
                 failure = PairFailure(each.sha256, refused.verdict, refused.reasons[0])
-                return cls(setting, session, ledger, a, b, {}, failure=failure)
+                return cls(setting, session, ledger, a, b, {}, failure=failure, peers=peers)
         built = {each.sha256: build(setting, each) for each in (a, b)}
-        return cls(setting, session, ledger, a, b, built)
+        return cls(setting, session, ledger, a, b, built, peers=peers)
 
     @property
     def names(self) -> str:
@@ -232,6 +243,8 @@ class Pair:
         if skipped := record.get("skipped"):
             self.skipped[workload.uuid] = skipped
             return
+        for name, reason in record.get("deviations", {}).items():
+            self.deviations.setdefault(name, Reason.model_validate(reason))
         for flag in record["flags"]:
             self.raised.setdefault(workload.uuid, []).append(Flag.model_validate(flag))
         self.flush_bytes = record["flush_bytes"]
@@ -253,6 +266,8 @@ class Pair:
     def _block(self, workload: Workload, order: BlockOrder) -> dict[str, Any]:
         """Measures one block; a fault of a solution is the record."""
         current = self.a
+        for sha256 in self.peers:
+            self.session.hold_to_contest(sha256)
         try:
             self._start_round()
             self.session.bind(workload)
@@ -297,7 +312,13 @@ class Pair:
             },
             "conditions": {"before": before, "after": after},
             "disturbed": disturbance(before, after, own=own_processes() if uuid else ()),
+            **self._deviating(),
         }
+
+    def _deviating(self) -> dict[str, Any]:
+        found = {each.name: self.session.deviation(each.sha256) for each in (self.a, self.b)}
+        dumped = {name: r.model_dump(mode="json") for name, r in found.items() if r is not None}
+        return {"deviations": dumped} if dumped else {}
 
     def _warm_up(self, solution: Solution, workload: Workload) -> int:
         """Checked calls, so that compilation for new shapes is not timed.

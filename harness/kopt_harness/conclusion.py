@@ -68,6 +68,8 @@ class Recorded(Protocol):
     failure: PairFailure | None
     skipped: dict[str, str]
     """Why a workload is not timed, by uuid."""
+    deviations: dict[str, Reason]
+    """What the strict tier has against a library's peer, by name."""
 
     @property
     def margin(self) -> Margin:
@@ -120,6 +122,7 @@ def conclude_comparison(pair: Recorded, workloads: Sequence[Workload], look: int
         processes=max(map(len, levels.values()), default=1) if pair.rule.rounds else 1,
         secondary=beside,
         workloads=tuple(rows),
+        deviations=dict(pair.deviations),
     )
 
 

@@ -16,7 +16,7 @@ from kopt_harness.chance import Chance
 from kopt_harness.input_sets import InputSets
 from kopt_harness.layout import Arena
 from kopt_harness.outcome import CallOutcome
-from kopt_harness.schema import Definition, Phase, Solution, Workload
+from kopt_harness.schema import Definition, Phase, Reason, Solution, Workload
 from kopt_harness.setting import Setting
 from kopt_harness.worker.claims import ProfileClaim, read_claim
 from kopt_harness.worker.spawn import Observer
@@ -227,6 +227,14 @@ class Session:
             timeout_s=self._call_timeout_s(),
         )
         return self._calls.make(asked)
+
+    def hold_to_contest(self, sha256: str) -> None:
+        """A library's peer is timed as it rounds: the strict tier ends none of its calls."""
+        self._calls.hold_to_contest(sha256)
+
+    def deviation(self, sha256: str) -> Reason | None:
+        """What the strict tier has against such a solution so far, the first of it."""
+        return self._calls.deviation(sha256)
 
     def random_shifts(self, *, some: bool) -> dict[str, int]:
         """A new place for every tensor, or with ``some`` for a random part of them."""

@@ -36,7 +36,7 @@ def workloads(catalog: Catalog, gdn_decode: Definition) -> list[Workload]:
     return [by_batch[1], by_batch[64]]
 
 
-@pytest.mark.parametrize("name", [REFERENCE, "fla", "flashinfer"])
+@pytest.mark.parametrize("name", [REFERENCE, "fla", "fla@graph", "flashinfer"])
 def test_a_baseline_is_right_and_timed(catalog, gdn_decode, workloads, name: str) -> None:
     """Both tiers on every generator; a peer is flagged, so that it can promote nobody."""
     setting = Setting.here(catalog, TARGET.name, OPTIONS)

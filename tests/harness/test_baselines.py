@@ -22,6 +22,7 @@ from kopt_harness.baselines import (
     find_baseline,
     find_baselines,
     peer_names,
+    peers_among,
     reference_latency,
     reference_solution,
     require_usable,
@@ -67,7 +68,7 @@ OPTIONS = MeasureOptions(trials=1, pool=1, calls_per_slot=1, blocks_min=2, block
     ("alias", "names"),
     [
         ("gdn_decode", ["fla", "flashinfer"]),
-        ("gdn_prefill", ["fla", "fla-recurrent", "flashinfer"]),
+        ("gdn_prefill", ["fla", "fla-recurrent", "flashinfer", "flashinfer-cp"]),
         ("dsa_attention", ["fa3"]),
         ("dsa_topk", ["deepgemm-flashinfer", "deepgemm-torch"]),
         ("moe_fp8", MOE_PEERS),
@@ -412,6 +413,32 @@ def test_a_wrong_baseline_ends_its_own_comparison(
     assert found.baselines["doubled"].ratio is None
     assert found.baselines[REFERENCE].ratio is not None
     assert found.best_baseline is None
+
+
+def test_a_peer_is_held_to_the_contests_rule_alone(
+    tmp_path: Path, smallest: list[Workload], honest: str
+) -> None:
+    """A library that rounds more coarsely is timed all the same, and the document says so."""
+    source = honest.replace("new_state.copy_(fresh)", "new_state.copy_(fresh.bfloat16())")
+    assert source != honest
+    catalog = _root_with_peer(tmp_path, source)
+    definition = catalog.resolve("gdn_decode")
+    candidate = catalog.solution(definition, "torch-vectorized").solution
+    coarse = find_baseline(catalog, definition, "doubled")
+    assert peers_among(catalog, candidate, coarse) == {coarse.sha256}
+    setting = Setting.here(catalog, "cpu", OPTIONS.model_copy(update={"baselines": ("doubled",)}))
+    assert evaluate(setting, coarse, smallest[:1], DictLedger()).verdict == Verdict.FAIL
+    ledger = DictLedger()
+    found = sweep(setting, candidate, None, smallest[:1], ledger)
+    assert found.evaluation.verdict == Verdict.PASS
+    assert "strict tier" in found.baselines["doubled"].deviations["doubled"].detail
+    row = baselines_document(found)["baselines"]["doubled"]
+    assert row["ratio"] is not None
+    assert "the strict tier would refuse it" in _baseline_line("doubled", row)
+    again = sweep(setting, candidate, None, smallest[:1], ledger)
+    assert again.baselines["doubled"].deviations == found.baselines["doubled"].deviations
+    copied = sweep(setting, coarse, None, smallest[:1], DictLedger())
+    assert copied.evaluation.verdict == Verdict.FAIL
 
 
 def _root_with_peer(path: Path, source: str) -> Catalog:

@@ -546,6 +546,9 @@ def test_the_worst_of_equal_workloads_is_not_the_noise_of_one() -> None:
     slow = [of_logs([0.1, 0.1]) for _ in range(4)]
     found = secondary(made[:50] + slow, ["all"] * 54, [0] * 50 + [1] * 4)
     assert found.p95_ratio == found.worst_ratio == pytest.approx(math.exp(0.1), rel=1e-3)
+    uneven = [of_logs([log, log]) for log in (0.0, 0.0, 0.3)]
+    found = secondary(uneven, ["all"] * 3, [0] * 3)
+    assert found.median_ratio == pytest.approx(math.exp(0.1))
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def compare(
     ] = False,
 ) -> None:
     """Compare two solutions in paired blocks; ``faster`` means that B is faster than A."""
+    from kopt_harness.baselines import peers_among
     from kopt_harness.compare import Pair, compare_pair
     from kopt_harness.ledger import DictLedger
     from kopt_harness.session import Session
@@ -67,7 +68,8 @@ def compare(
         Session(setting, definition, workloads) as session,
         progress(state, f"compare {first.name} and {second.name}", len(workloads)) as bar,
     ):
-        pair = Pair.of(setting, session, DictLedger(), first, second)
+        peers = peers_among(state.catalog, first, second)
+        pair = Pair.of(setting, session, DictLedger(), first, second, peers=peers)
         comparison = compare_pair(
             pair, workloads, progress=lambda _workload, position: bar.update(position + 1)
         )
@@ -86,6 +88,8 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         text += f" at {comparison.confidence:.0%} over all looks, "
         text += f"margin {comparison.margin:.2%} ({comparison.margin_source})"
     console.print(text + (f"; {comparison.reason}" if comparison.reason else ""))
+    for name, found in comparison.deviations.items():
+        console.print(f"{name}: the strict tier would refuse it: {found.detail}", soft_wrap=True)
     rows = [
         [
             row.uuid[:12],

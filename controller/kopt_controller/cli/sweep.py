@@ -92,7 +92,11 @@ def sweep(
     ] = False,
     baseline: Annotated[
         list[str] | None,
-        typer.Option("--baseline", metavar="NAME", help="Time a peer, paired; may be repeated."),
+        typer.Option(
+            "--baseline",
+            metavar="NAME",
+            help="Time a peer, paired; NAME@graph: as a CUDA graph. May be repeated.",
+        ),
     ] = None,
     fresh_inputs: Annotated[
         bool, typer.Option("--fresh-inputs", help="Use and keep no input set of other sweeps.")
@@ -340,4 +344,6 @@ def _baseline_line(name: str, found: dict[str, Any]) -> str:
     if found["ratio"] is None:
         return f"baseline {name}: not timed: {found['reason']}"
     text = f"baseline {name}: {ratio_text(found['ratio'], found['ci'])} times the mean latency"
+    if found["deviation"]:
+        text += f"; the strict tier would refuse it: {found['deviation']}"
     return text + (f"; {found['reason']}" if found["reason"] else "")

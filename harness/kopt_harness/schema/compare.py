@@ -85,6 +85,9 @@ class Comparison(Model):
     secondary: SecondaryRatios | None = None
     """Null where the comparison has no ratio."""
     workloads: tuple[WorkloadComparison, ...] = ()
+    deviations: dict[str, Reason] = {}
+    """The first that the strict tier has against a library's peer, which is timed all the same,
+    by its name."""
 
     @property
     def regressions(self) -> tuple[WorkloadComparison, ...]:
