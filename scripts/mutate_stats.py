@@ -56,6 +56,7 @@ EQUIVALENT = {
     ("stats", "RESAMPLES = 2000"): "one draw more",
     ("stats", "reshape(2, -1), axis=1).mean()): 1 -> 2"): "the same",
     ("stats", "[:8]"): "another seed",
+    ("stats", "(times[id(each)] or 1): 1 -> 2"): "a factor of all cancels in the ratio",
     ("stats", "a_0, b_0"): "a third of a nanosecond in the sum of all latencies",
     ("regressions", "[1.0] * count"): "every value is written",
     ("regressions", "adjusted < ERROR"): "no p-value is exactly 0.05",

@@ -647,3 +647,29 @@ def test_few_rounds_of_one_workload_are_all_that_is_known() -> None:
     light = of_logs([0.0, 0.02, 0.01])
     assert interval_of([heavy, light], 0.99, rounds=True).freedom == 2
     assert interval_of([heavy, light], 0.99).freedom > 5
+
+
+def test_rounds_of_one_workload_are_its_blocks() -> None:
+    """Nothing is shared there: the same interval, also where the bootstrap is the wider one."""
+    skewed = [of_logs([0.3, 0.0, 0.0, 0.0])]
+    found, plain = (interval_of(skewed, 0.95, rounds=rounds) for rounds in (True, False))
+    assert found == pytest.approx(plain, rel=1e-9)
+    assert plain.hi > 1.001 * student_interval(skewed, 0.95).hi
+
+
+def test_workloads_that_move_together_are_as_well_known_as_one() -> None:
+    """The variance between rounds is that of one workload's blocks."""
+    logs = [0.03, -0.02, 0.01, 0.04]
+    one = summarise([evidence_of(of_logs(logs))])
+    alike = [evidence_of(of_logs(logs)) for _ in range(5)]
+    assert summarise(alike, rounds=True).variance == pytest.approx(one.variance)
+    assert summarise(alike).variance < 0.3 * one.variance
+
+
+def test_a_shape_weighs_as_much_as_all_its_workloads() -> None:
+    """Workloads that share their rounds are drawn once, and count as often as they are many."""
+    shared, other = of_logs([0.3, 0.0, 0.0, 0.0]), of_logs([-0.1, 0.2, 0.0, 0.1], level=900.0)
+    once = interval_of([shared] * 3 + [other], 0.95, rounds=True)
+    each = interval_of([shared, shared.copy(), shared.copy(), other], 0.95, rounds=True)
+    assert once == pytest.approx(each, rel=1e-9)
+    assert once.hi > 1.001 * student_interval([shared] * 3 + [other], 0.95, rounds=True).hi
