@@ -606,6 +606,12 @@ def test_there_is_no_quantile_outside_of_probabilities(probability: float) -> No
         student_tail(1.0, 0)
 
 
+def test_nothing_lies_beyond_what_a_float_can_tell() -> None:
+    """The tail of a huge value is zero, not a small number or an error."""
+    assert student_tail(1e200, 3) == 0.0
+    assert student_tail(-1e200, 3) == 1.0
+
+
 def test_what_all_workloads_of_a_round_share_is_in_the_interval() -> None:
     """Where processes differ by 2 % an interval of rounds errs rarely, one of blocks often."""
     rng = np.random.default_rng(21)
