@@ -7,6 +7,8 @@ whatever it finds against the candidate ends the call as a verdict.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from kopt_harness import conduct
@@ -67,12 +69,17 @@ class Calls:
         self._workers = workers
         self._flushed_by_judge = flushed_by_judge
         self._watched: set[str] = set()
-        self._peers: set[str] = set()
+        self._peers: frozenset[str] = frozenset()
         self._deviations: dict[str, Reason] = {}
 
-    def hold_to_contest(self, sha256: str) -> None:
-        """What the strict tier has against this solution is kept, and ends no call."""
-        self._peers.add(sha256)
+    @contextmanager
+    def held_to_contest(self, sha256s: frozenset[str]) -> Iterator[None]:
+        """Within it what the strict tier has against these solutions is kept, and ends no call."""
+        before, self._peers = self._peers, sha256s
+        try:
+            yield
+        finally:
+            self._peers = before
 
     def deviation(self, sha256: str) -> Reason | None:
         """The first that it had against a solution that is held to the contest's rule alone."""

@@ -257,7 +257,8 @@ class Pair:
     def _quiet_block(self, workload: Workload, order: BlockOrder) -> dict[str, Any]:
         """A block in which the device was left alone; the last try is flagged if none was."""
         for _ in range(BLOCK_TRIES):
-            record = self._block(workload, order)
+            with self.session.held_to_contest(self.peers):
+                record = self._block(workload, order)
             if not record.get("disturbed"):
                 return record
         flag = Flag(code="disturbed-device", detail=record["disturbed"])
@@ -266,8 +267,6 @@ class Pair:
     def _block(self, workload: Workload, order: BlockOrder) -> dict[str, Any]:
         """Measures one block; a fault of a solution is the record."""
         current = self.a
-        for sha256 in self.peers:
-            self.session.hold_to_contest(sha256)
         try:
             self._start_round()
             self.session.bind(workload)

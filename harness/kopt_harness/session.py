@@ -8,6 +8,7 @@ calls into outcomes or verdicts (``calls``), and knows which input set has been 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -228,9 +229,9 @@ class Session:
         )
         return self._calls.make(asked)
 
-    def hold_to_contest(self, sha256: str) -> None:
-        """A library's peer is timed as it rounds: the strict tier ends none of its calls."""
-        self._calls.hold_to_contest(sha256)
+    def held_to_contest(self, sha256s: frozenset[str]) -> AbstractContextManager[None]:
+        """Within it the strict tier ends no call of these: libraries are timed as they round."""
+        return self._calls.held_to_contest(sha256s)
 
     def deviation(self, sha256: str) -> Reason | None:
         """What the strict tier has against such a solution so far, the first of it."""

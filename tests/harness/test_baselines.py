@@ -29,15 +29,18 @@ from kopt_harness.baselines import (
     workload_medians,
 )
 from kopt_harness.catalog import Catalog
+from kopt_harness.compare import Pair
 from kopt_harness.errors import NotFoundError, UnavailableError
 from kopt_harness.evaluate import evaluate
 from kopt_harness.ledger import DictLedger
 from kopt_harness.lint import lint
 from kopt_harness.options import MeasureOptions
+from kopt_harness.outcome import CandidateFailedError
 from kopt_harness.pack import pack
 from kopt_harness.retain import summarise
 from kopt_harness.root import Root
 from kopt_harness.schema import BuildSpec, Definition, Solution, SweepResult, Verdict, Workload
+from kopt_harness.session import Session
 from kopt_harness.setting import Setting
 from kopt_harness.sweep import sweep
 from kopt_harness.targets import get_target
@@ -437,6 +440,16 @@ def test_a_peer_is_held_to_the_contests_rule_alone(
     assert "the strict tier would refuse it" in _baseline_line("doubled", row)
     again = sweep(setting, candidate, None, smallest[:1], ledger)
     assert again.baselines["doubled"].deviations == found.baselines["doubled"].deviations
+    with Session(setting, definition, smallest[:1]) as session:
+        pair = Pair.of(
+            setting, session, DictLedger(), coarse, candidate, peers=frozenset({coarse.sha256})
+        )
+        pair.measure(smallest[0], 1)
+        assert pair.failure is None
+        # Nowhere else: it may be a candidate of the same session.
+        (number,) = session.sets(next(iter(session.generators)), 1)
+        with pytest.raises(CandidateFailedError, match="strict tier"):
+            session.call(coarse.sha256, number, phase="check", timed=False, full=True)
     copied = sweep(setting, coarse, None, smallest[:1], DictLedger())
     assert copied.evaluation.verdict == Verdict.FAIL
 
