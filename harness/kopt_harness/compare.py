@@ -310,7 +310,7 @@ class Pair:
                 "b": calls.census(self.b.sha256),
             },
             "conditions": {"before": before, "after": after},
-            "disturbed": disturbance(before, after, own=own_processes() if uuid else ()),
+            "disturbed": disturbance(before, after, own=own_processes(uuid) if uuid else ()),
             **self._deviating(),
         }
 

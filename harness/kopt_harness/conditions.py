@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
 import psutil
 
-__all__ = ["disturbance", "foreign_processes", "gpu_driver", "own_processes", "read_conditions"]
+from .lease import users
+
+__all__ = [
+    "device_memory",
+    "disturbance",
+    "foreign_processes",
+    "gpu_driver",
+    "own_processes",
+    "read_conditions",
+]
 
 CLOCK_DROP = 0.05
 """Share of the SM clock that may be lost from one reading to the next."""
@@ -43,9 +53,24 @@ def read_conditions(uuid: str) -> dict[str, Any]:
         "throttle_reasons": nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
     }
     with contextlib.suppress(nvml.NVMLError):
-        listed = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        found["processes"] = {each.pid: each.usedGpuMemory or 0 for each in listed}
+        found["processes"] = _listed(nvml, handle)
     return found
+
+
+def device_memory(uuid: str) -> dict[int, int]:
+    """Bytes of the device that NVML says each process has; empty where it does not say."""
+    nvml = _nvml() if uuid else None
+    if nvml is None:
+        return {}
+    try:
+        return _listed(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid))
+    except nvml.NVMLError:
+        return {}
+
+
+def _listed(nvml: Any, handle: Any) -> dict[int, int]:
+    listed = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    return {each.pid: each.usedGpuMemory or 0 for each in listed}
 
 
 def disturbance(
@@ -73,10 +98,17 @@ def disturbance(
     return "; ".join(found)
 
 
-def own_processes() -> set[int]:
-    """This process and everything below it: the workers, parked ones too."""
-    me = psutil.Process()
-    return {me.pid, *(child.pid for child in me.children(recursive=True))}
+def own_processes(device: str) -> set[int]:
+    """This process and every other kopt that uses a device, with everything below them.
+
+    Those are the workers, parked ones too. Another kopt does not time meanwhile.
+    """
+    found = set()
+    for pid in {os.getpid(), *users(device)}:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            found |= {pid, *(child.pid for child in process.children(recursive=True))}
+    return found
 
 
 def foreign_processes(listed: Collection[int], own: Collection[int]) -> int:

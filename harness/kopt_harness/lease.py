@@ -9,10 +9,14 @@ they asked: whoever gives it back and wants it again stands behind them.
 A device on which something went wrong that the next user would suffer from is *quarantined*: a
 file beside its lock says why, and no lease is given. It ends when the processes named in it are
 gone, when somebody lifts it, or with the machine's next boot.
+
+A kopt with workers on a device is listed there as its *user*, with a lease or without: the workers
+of a kopt that waits, or checks, keep memory on the device and are no strangers to one that times.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -34,11 +38,13 @@ __all__ = [
     "CPU_DEVICE",
     "Lease",
     "Quarantine",
+    "add_user",
     "device_lease",
     "holder",
     "lift_quarantine",
     "quarantine",
     "quarantined",
+    "users",
     "waited_s",
 ]
 
@@ -123,6 +129,41 @@ def holder(device: str, *, folder: Path | None = None) -> int | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return pid if isinstance(pid, int) and Path(f"/proc/{pid}").exists() else None
+
+
+def add_user(device: str, *, folder: Path | None = None) -> None:
+    """Lists this process as one that has workers on a device, until it ends."""
+    place = _shared_folder() if folder is None else folder
+    path = place / f"{_file_name(device)}.user-{os.getpid()}"
+    if path in _listed:
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    # Without it others measure their blocks again; that harms nobody else.
+    with contextlib.suppress(OSError):
+        write_atomic(path, json.dumps({"pid": os.getpid(), "began": _began(os.getpid())}))
+        path.chmod(0o644)
+        atexit.register(path.unlink, missing_ok=True)
+        _listed.add(path)
+
+
+_listed: set[Path] = set()
+
+
+def users(device: str, *, folder: Path | None = None) -> set[int]:
+    """Ids of living processes that are listed as users of a device, each by its own user."""
+    place = _shared_folder() if folder is None else folder
+    found = set()
+    for path in place.glob(f"{_file_name(device)}.user-*"):
+        try:
+            document: Any = json.loads(path.read_text())
+            pid, began = int(document["pid"]), float(document["began"])
+            if _began(pid) != began:
+                path.unlink()  # its process was killed
+            elif psutil.Process(pid).uids().real == path.stat().st_uid:
+                found.add(pid)
+        except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+            continue
+    return found
 
 
 class Quarantine(NamedTuple):

@@ -120,7 +120,8 @@ def replay(
         runner = _Runner(session, solution, built, ledger, scope)
         done = runner.run(parts, progress or (lambda _ran, _failed: None), is_over)
         isolation = in_force(ledger, solution, session)
-        evaluation = conclude(setting, solution, results(done), isolation=isolation)
+        rows = results(done, several_answers=definition.kopt.several_answers)
+        evaluation = conclude(setting, solution, rows, isolation=isolation)
         numbered = tuple((part.workload, t) for part, chunk in done for t in chunk.trials)
         return Replay(evaluation, trials, numbered)
     finally:

@@ -146,15 +146,22 @@ def _weight(tier: TierResult) -> tuple[int, float]:
     return rank, largest if rank < 2 else 0.0
 
 
-def results(done: Sequence[tuple[Part, Chunk]]) -> list[WorkloadResult]:
-    """One result for each workload that has had a trial, or could not have one."""
+def results(
+    done: Sequence[tuple[Part, Chunk]], *, several_answers: bool = False
+) -> list[WorkloadResult]:
+    """One result for each workload that has had a trial, or could not have one.
+
+    Args:
+        done: chunks of trials, in order.
+        several_answers: whether other bits can be as right, by the definition.
+    """
     chunks: dict[str, list[tuple[Part, Chunk]]] = {}
     for part, chunk in done:
         chunks.setdefault(part.workload.uuid, []).append((part, chunk))
-    return [_result(of_one) for of_one in chunks.values()]
+    return [_result(of_one, several_answers) for of_one in chunks.values()]
 
 
-def _result(done: Sequence[tuple[Part, Chunk]]) -> WorkloadResult:
+def _result(done: Sequence[tuple[Part, Chunk]], several_answers: bool) -> WorkloadResult:
     workload = done[0][0].workload
     trials = [trial for _, chunk in done for trial in chunk.trials]
     failures = [trial.failure for trial in trials if trial.failure is not None]
@@ -176,7 +183,7 @@ def _result(done: Sequence[tuple[Part, Chunk]]) -> WorkloadResult:
         phase=deciding[0].phase if deciding else "check",
         trials=len(trials),
         reasons=tuple(reasons[:1]),
-        flags=_flags(trials),
+        flags=_flags(trials, several_answers),
         tiers=tiers,
     )
 
@@ -188,12 +195,12 @@ def _counted(failures: Sequence[Failure], trials: int) -> Reason:
     return Reason(code=first.reason.code, detail=where + first.reason.detail)
 
 
-def _flags(trials: Sequence[Trial]) -> tuple[Flag, ...]:
+def _flags(trials: Sequence[Trial], several_answers: bool) -> tuple[Flag, ...]:
     repeats = [trial for trial in trials if trial.same_bits is not None]
     different = [trial for trial in repeats if not trial.same_bits]
     raised = [flag for trial in trials for flag in trial.flags]
     calls = len(trials) + len(repeats)
-    if different:
+    if different and not several_answers:
         detail = (
             f"{len(different)} of {len(repeats)} repeated calls left other bits on the same "
             f"inputs, first in trial {different[0].number} ({different[0].generator})"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kopt_harness import conduct, lease
+from kopt_harness.conditions import device_memory
 from kopt_harness.errors import InfraError, StoppedError
 from kopt_harness.layout import Arena
 from kopt_harness.outcome import (
@@ -37,7 +38,7 @@ _MEMORY_BACK_S = 20.0
 """How long a driver may take to free what a killed process had."""
 _MEMORY_LOOK_S = 0.02
 _MEMORY_SLACK_BYTES = 256 << 20
-"""What other users of a device may have taken meanwhile."""
+"""What other users of a device may have taken meanwhile, beyond what NVML says of them."""
 
 
 class Workers:
@@ -68,6 +69,7 @@ class Workers:
         self._ready: dict[str, list[WorkerClient]] = {}
         self._closed_phases_ns: dict[str, int] = {}
         self._free_bytes: int | None = None
+        self._others_bytes = 0
         self._fault = ""
         self._killed = False
         self._awake: str | None = None
@@ -335,6 +337,8 @@ class Workers:
             self.generators = opened["generators"]
             self.isolation["judge"] = opened["isolation"]
             if self._setting.target.kind != "cpu":
+                lease.add_user(self._setting.device_id)
+                self._others_bytes = self._memory_of_others()
                 self._free_bytes = self.ask_judge("canary")["free_bytes"]
         return self._judge
 
@@ -398,11 +402,26 @@ class Workers:
             if free is None or before is None or self._open or self._all_ready():
                 return ""
             missing = before - free
+            if missing > _MEMORY_SLACK_BYTES:
+                missing -= max(0, self._memory_of_others() - self._others_bytes)
             if missing <= _MEMORY_SLACK_BYTES:
                 return ""
             if time.monotonic() > deadline:
                 return f"{missing >> 20} MiB did not come back after a solution had ended"
             time.sleep(_MEMORY_LOOK_S)
+
+    def _memory_of_others(self) -> int:
+        """Bytes of the device that living processes have which are not of this session.
+
+        Another session of this kopt, or another kopt, may check on the device at the same time.
+        Nothing of a solution that has ended lives: its processes are gone, or its survivors are
+        a fault of their own.
+        """
+        clients = [self._judge, *self._open.values(), *self._started.values()]
+        clients += [*self._spare.values(), *self._all_ready()]
+        own = {pid for client in clients if client is not None for pid in client.processes()}
+        listed = device_memory(self._setting.device_id)
+        return sum(size for pid, size in listed.items() if pid not in own and _lives(pid))
 
     def _require_well(self) -> None:
         if self._fault:
@@ -410,6 +429,10 @@ class Workers:
                 f"the device {self._setting.device_id} is out of use: {self._fault}",
                 hint="restart or reset it, then lift the quarantine: kopt doctor says how",
             )
+
+
+def _lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 def _timed_phase(

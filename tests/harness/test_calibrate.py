@@ -15,7 +15,7 @@ import torch
 from kopt_harness.calibrate import Calibration, GeneratorCalibration, WorkloadCalibration
 from kopt_harness.check.null_kernels import Given, declared, differs, null_kernels
 from kopt_harness.schema import Definition, Verdict
-from kopt_harness.worker.calibrating import calibrate
+from kopt_harness.worker.calibrating import FULL_COMPARE_BYTES, calibrate
 from kopt_harness.worker.pool import Pool, load_module
 
 KERNELS = Path(__file__).parents[2] / "kernels"
@@ -149,6 +149,16 @@ def test_a_sound_definition_recognises_every_null_kernel(calibrated: Calibrate) 
         "rounded-float8_e4m3fn:total",
         "rounded-bfloat16:total",
     }
+
+
+def test_large_outputs_of_stress_sets_are_compared_by_rows_first(calibrated: Calibrate) -> None:
+    """More than 4 MiB: the answers are those of small ones, but for rows that sampling misses."""
+    rows = FULL_COMPARE_BYTES // (16 * 2) + 1
+    found = calibrated(generator="sparse", rows=rows)
+    recognised = {null.name for null in found.nulls if null.strict == "fail"}
+    small = calibrated(generator="sparse")
+    assert recognised == {null.name for null in small.nulls if null.strict == "fail"}
+    assert {"zeros:y", "one-element-wrong:y"} <= recognised
 
 
 def test_inputs_are_known_that_change_no_answer(calibrated: Calibrate) -> None:

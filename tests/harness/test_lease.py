@@ -1,5 +1,6 @@
 """One lease per device, and none after its process."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from kopt_harness.lease import (
     lift_quarantine,
     quarantine,
     quarantined,
+    users,
 )
 
 _HOLD = """
@@ -139,3 +141,39 @@ def test_whoever_waits_learns_that_the_device_went_bad(tmp_path: Path) -> None:
     lift_quarantine("GPU-1", folder=tmp_path)
     with device_lease("GPU-1", timeout_s=0, folder=tmp_path):
         pass
+
+
+_USE = """
+import sys
+from pathlib import Path
+from kopt_harness.lease import add_user
+add_user("GPU-1", folder=Path(sys.argv[1]))
+print("listed", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_another_kopt_on_a_device_is_no_stranger_while_it_lives(tmp_path: Path) -> None:
+    """Its workers do not spoil a block; once it is killed, its number counts for nothing."""
+    argv = [sys.executable, "-c", _USE, str(tmp_path)]
+    for ends_by_itself in (True, False):
+        with subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "listed\n"
+            assert users("GPU-1", folder=tmp_path) == {other.pid}
+            assert users("GPU-2", folder=tmp_path) == set()
+            if ends_by_itself:
+                other.communicate("")
+            else:
+                other.kill()
+        assert users("GPU-1", folder=tmp_path) == set()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_is_listed_by_others(tmp_path: Path) -> None:
+    """A number with another start than the process has, or no record at all, is not believed."""
+    for content in ("", "[]", '{"pid": 1}', f'{{"pid": {os.getpid()}, "began": 1.0}}'):
+        (tmp_path / f"GPU-1.user-{os.getpid()}").write_text(content)
+        assert users("GPU-1", folder=tmp_path) == set()

@@ -255,6 +255,15 @@ def test_inputs_that_occur_twice_prove_nothing(workloads: list[Workload]) -> Non
     assert [reason.code for reason in twice[0].reasons] == ["repeated-inputs"]
 
 
+def test_other_bits_are_no_news_where_several_answers_are_right(workloads: list[Workload]) -> None:
+    """A selection in any order may leave another one with each call."""
+    trial = Trial(number=0, generator="ties", digest="a", same_bits=False)
+    done = [(Part(workloads[0], 0, ("ties",)), Chunk(trials=(trial,)))]
+    (flagged,), (fine,) = results(done), results(done, several_answers=True)
+    assert [flag.code for flag in flagged.flags] == ["non-deterministic"]
+    assert fine.flags == ()
+
+
 def test_a_digest_is_that_of_the_contents(
     run: Run, watched: WatchedSession, make_solution: Callable[..., Solution], honest: str
 ) -> None:

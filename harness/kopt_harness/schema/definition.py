@@ -133,6 +133,9 @@ class KoptSection(Model):
     """Inputs shared by all input sets of a session (weights, caches of hundreds of MB)."""
     regime_axes: tuple[str, ...] = ()
     """Axes along which workloads are grouped into regimes, most important first."""
+    several_answers: bool = False
+    """Whether different outputs can be equally right, as a selection in any order is: then it
+    means nothing that two calls on the same inputs leave other bits."""
 
 
 class Definition(Model):

@@ -176,15 +176,15 @@ class _Calibration:
         """The same random rows of both, of outputs that a timed call has compared by samples."""
         import torch
 
-        expected, actual, rows = dict(one), dict(other), {}
+        expected, actual, picked = dict(one), dict(other), {}
         for name, tensor in other.items():
             if tensor.nbytes > FULL_COMPARE_BYTES:
-                rows = tensor.numel() // tensor.shape[-1]
-                drawn = torch.randint(rows, (SAMPLED_ROWS,), generator=self._rng)
-                rows[name] = picked = drawn.to(tensor.device)
-                expected[name] = one[name].view(rows, -1)[picked]
-                actual[name] = tensor.view(rows, -1)[picked]
-        return expected, actual, rows
+                count = tensor.numel() // tensor.shape[-1]
+                drawn = torch.randint(count, (SAMPLED_ROWS,), generator=self._rng)
+                picked[name] = rows = drawn.to(tensor.device)
+                expected[name] = one[name].view(count, -1)[rows]
+                actual[name] = tensor.view(count, -1)[rows]
+        return expected, actual, picked
 
     def _verdicts(self, given: Given, outputs: Mapping[str, Any], kind: str) -> dict[str, str]:
         """Both tiers; where only strict applies, a wrong row of a sample already decides."""
