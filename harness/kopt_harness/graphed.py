@@ -18,14 +18,28 @@ REPLAYED = "-graph"
 
 _FILE = "graph_replay.py"
 _SOURCE = '''\
-"""Each call of {entry} as one replay of a CUDA graph, captured for it."""
+"""Each call of {entry} as one replay of a CUDA graph, captured for it.
+
+By the runtime itself: torch's own capture fills a tensor before it begins, and the time from that
+kernel to the replay would count.
+"""
 
 import torch
+from cuda.bindings import runtime
 
 from .{module} import {function} as plain
 
 seen = set()
+side = []
 kept = []
+
+
+def checked(answer):
+    """What a call of the runtime gives beside its status."""
+    status, *values = answer
+    if status != runtime.cudaError_t.cudaSuccess:
+        raise RuntimeError(f"the call cannot be replayed: {{status.name}}")
+    return values[0] if values else None
 
 
 def run(*arguments):
@@ -34,17 +48,22 @@ def run(*arguments):
     if shape not in seen:
         seen.add(shape)
         return plain(*arguments)
-    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        graph.capture_begin(capture_error_mode="thread_local")
+    while kept:  # the device has finished with it
+        checked(runtime.cudaGraphExecDestroy(kept.pop()))
+    if not side:
+        side.append(torch.cuda.Stream())
+    side[0].wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side[0]):
+        mode = runtime.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
+        checked(runtime.cudaStreamBeginCapture(side[0].cuda_stream, mode))
         try:
             returned = plain(*arguments)
         finally:
-            graph.capture_end()
-    torch.cuda.current_stream().wait_stream(side)
-    graph.replay()
-    kept[:] = [graph, side]  # until the device has finished
+            graph = checked(runtime.cudaStreamEndCapture(side[0].cuda_stream))
+    kept.append(checked(runtime.cudaGraphInstantiate(graph, 0)))
+    checked(runtime.cudaGraphDestroy(graph))
+    torch.cuda.current_stream().wait_stream(side[0])
+    checked(runtime.cudaGraphLaunch(kept[0], torch.cuda.current_stream().cuda_stream))
     return returned
 '''
 

@@ -190,7 +190,7 @@ class Workers:
                 raise infra("the candidate process could not be started", error) from error
             self._heed(answer.result())
         for _, client in fresh:
-            client.freeze()
+            self._freeze(client)
 
     def _ask_to_open(self, solution: Solution, client: WorkerClient) -> dict[str, Any]:
         """No candidate code runs in it; called in a thread of its own."""
@@ -263,7 +263,16 @@ class Workers:
 
     def _stop_awake(self) -> None:
         if self._awake is not None:
-            self._open[self._awake].freeze()
+            self._freeze(self._open[self._awake])
+
+    def _freeze(self, client: WorkerClient) -> None:
+        """Stops a process, unless a profiler has started it; nobody else is called there then.
+
+        ncu takes an application that goes on after a stop for one that has failed: ``error code
+        (18)`` is the number of SIGCONT.
+        """
+        if self._observer is None:
+            client.freeze()
 
     def ask_candidate(
         self, sha256: str, phase: Phase, type_: str, timeout_s: float, **fields: Any

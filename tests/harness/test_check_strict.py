@@ -246,3 +246,36 @@ def test_magnitudes_are_asked_of_rows_in_doubt_alone() -> None:
     expected = _random(16, 128)
     bound = StrictBound(rel=1e-2, cancelled=0.25, source="this test")
     assert strict_output("output", expected, expected * 1.001, bound, never).error.ok
+
+
+def _blocks_of_their_own(block: int) -> StrictBound:
+    return StrictBound(rel=0.06, block=block, source="this test")
+
+
+def test_a_block_under_a_scale_of_its_own_errs_by_that_scale() -> None:
+    """Rows of 56 blocks, one eight times as large: what its small elements are off is rounding."""
+    expected = _random(64, 56, 128)
+    expected[:, 5] *= 8
+    # An honest error of 2.5 % of each block.
+    actual = expected + 0.025 * expected.square().mean(2, keepdim=True).sqrt() * _random(
+        64, 56, 128, seed=1
+    )
+    rows = expected.flatten(1), actual.flatten(1)
+    assert not strict_output("output", *rows, _blocks_of_their_own(0)).error.ok
+    assert strict_output("output", *rows, _blocks_of_their_own(128)).error.ok
+
+
+def test_a_block_excuses_nobody_else() -> None:
+    """One wrong element fails in a small block, in the large one, and where no block fits."""
+    expected = _random(4, 56, 128)
+    expected[:, 5] *= 8
+    expected = expected.flatten(1)
+    for column, off in ((5 * 128 + 3, 8.0), (77, 2.0)):
+        actual = expected.clone()
+        actual[2, column] += off
+        error = strict_output("output", expected, actual, _blocks_of_their_own(128)).error
+        assert error.first_wrong is not None
+        assert error.first_wrong.index == (2, column)
+    cut, actual = expected[:, :100], expected[:, :100].clone()
+    actual[2, 77] += 2.0
+    assert not strict_output("output", cut, actual, _blocks_of_their_own(128)).error.ok

@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from enum import IntEnum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -52,42 +53,82 @@ def test_what_has_no_python_entry_is_refused(make_solution: Callable[..., Soluti
             graphed(each)
 
 
-class _Graph:
-    """Records that it was captured, and in which order it was replayed."""
+class _Runtime(ModuleType):
+    """Takes notes, and refuses one step if it is told to."""
 
-    def __init__(self, log: list[str]) -> None:
-        self._log = log
+    def __init__(self) -> None:
+        super().__init__("runtime")
+        self.cudaError_t = IntEnum("cudaError_t", {"cudaSuccess": 0, "cudaErrorInvalidValue": 1})
+        modes = {"cudaStreamCaptureModeRelaxed": 2}
+        self.cudaStreamCaptureMode = IntEnum("cudaStreamCaptureMode", modes)
+        self.log: list[tuple[str, ...]] = []
+        self.refused = ""
 
-    def capture_begin(self, *, capture_error_mode: str) -> None:
-        assert capture_error_mode == "thread_local"
-        self._log.append("capture")
+    def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
+        def step(*arguments: Any) -> tuple[Any, ...]:
+            self.log.append((name, *map(str, arguments)))
+            status = self.cudaError_t(int(name == self.refused))
+            given = {"cudaStreamEndCapture": "graph", "cudaGraphInstantiate": "executable"}
+            return (status, given[name]) if name in given else (status,)
 
-    def capture_end(self) -> None:
-        self._log.append("end")
-
-    def replay(self) -> None:
-        self._log.append("replay")
+        return step
 
 
-def test_each_call_but_the_first_of_a_shape_is_captured_and_replayed(
+def _stream(number: int) -> SimpleNamespace:
+    return SimpleNamespace(cuda_stream=number, wait_stream=lambda other: None)
+
+
+REPLAY = [
+    ("cudaStreamBeginCapture", "7", "2"),
+    ("cudaStreamEndCapture", "7"),
+    ("cudaGraphInstantiate", "graph", "0"),
+    ("cudaGraphDestroy", "graph"),
+    ("cudaGraphLaunch", "executable", "3"),
+]
+
+
+@pytest.fixture
+def replayed(
     make_solution: Callable[..., Solution], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The generated source, with a device that only takes notes."""
-    log: list[str] = []
-    stream = SimpleNamespace(wait_stream=lambda other: None)
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: _Graph(log))
-    monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+) -> tuple[Callable[..., Any], _Runtime]:
+    """The generated entry, and the runtime that it asks."""
+    runtime = _Runtime()
+    bindings = ModuleType("cuda.bindings")
+    bindings.runtime = runtime  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: _stream(7))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: _stream(3))
     monkeypatch.setattr(torch.cuda, "stream", lambda side: nullcontext())
     for source in graphed(make_solution(PLAIN)).sources:
         (tmp_path / source.path).write_text(source.content)
     package = ModuleType("replayed")
     package.__path__ = [str(tmp_path)]
     monkeypatch.setitem(sys.modules, "replayed", package)
-    run = importlib.import_module("replayed.graph_replay").run
-    for extent, expected in ((3, []), (3, ["capture", "end", "replay"]), (4, [])):
-        log.clear()
+    monkeypatch.delitem(sys.modules, "replayed.graph_replay", raising=False)
+    return importlib.import_module("replayed.graph_replay").run, runtime
+
+
+def test_each_call_but_the_first_of_a_shape_is_captured_and_replayed(
+    replayed: tuple[Callable[..., Any], _Runtime],
+) -> None:
+    """The generated source, with a runtime that only takes notes; nothing else is launched."""
+    run, runtime = replayed
+    again = [("cudaGraphExecDestroy", "executable"), *REPLAY]
+    for extent, expected in ((3, []), (3, REPLAY), (3, again), (4, [])):
+        runtime.log.clear()
         x, out = torch.rand(extent), torch.zeros(extent)
         run(x, out)
-        assert log == expected
+        assert runtime.log == expected
         assert torch.equal(out, 2 * x)
+
+
+def test_what_the_runtime_refuses_is_an_error(
+    replayed: tuple[Callable[..., Any], _Runtime],
+) -> None:
+    """A call that cannot be captured does not count as one that was."""
+    run, runtime = replayed
+    arguments = torch.rand(3), torch.zeros(3)
+    run(*arguments)
+    runtime.refused = "cudaGraphInstantiate"
+    with pytest.raises(RuntimeError, match="cannot be replayed: cudaErrorInvalidValue"):
+        run(*arguments)

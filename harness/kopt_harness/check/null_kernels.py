@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..schema import ITEM_BYTES, Definition
 from ._blocks import as_rows, blocks
-from .strict import _FLOOR
+from .strict import _FLOOR, block_rms
 
 __all__ = ["ROUNDED", "Given", "NullOutputs", "declared", "differs", "null_kernels"]
 
@@ -219,7 +219,7 @@ def _nearly_right(given: Given, name: str) -> Iterator[NullOutputs]:
 
 
 def _one_wrong(given: Given, name: str) -> Any:
-    """One finite element is off by ten times the bound, relative to itself and its row."""
+    """One finite element is off by ten times the bound, relative to itself and its row or block."""
     import torch
 
     exact = as_rows(given.expected[name]).float()
@@ -234,8 +234,12 @@ def _one_wrong(given: Given, name: str) -> Any:
     finite = exact[row][usable[row]].double()
     rms = float(finite.norm()) / math.sqrt(finite.numel())
     value = float(exact[row, place])
-    rel = given.definition.kopt.strict[name].rel
-    off = _WRONG_BY * (rel * (abs(value) + rms) + _floor(given, name))
+    bound = given.definition.kopt.strict[name]
+    if bound.block and exact.shape[1] % bound.block == 0:
+        one = exact[row : row + 1].double()
+        whole = block_rms(one.where(one.isfinite(), 0.0), one.isfinite(), bound.block)
+        rms = max(rms, float(whole[0, place]))
+    off = _WRONG_BY * (bound.rel * (abs(value) + rms) + _floor(given, name))
     as_rows(wrong)[row, place] = value + math.copysign(off, value)
     return wrong
 

@@ -6,7 +6,8 @@ the definition's bound for the output, r a reference row of n elements, x the ca
 * ``||x - r|| <= rel * ||r||`` in the 2-norm, so that an error that an absolute
   tolerance would hide in a small row shows;
 * every element within ``4 * rel * (|r| + rms(r))``, so that one wrong element cannot
-  hide in a long row;
+  hide in a long row; with ``block`` in the bound, the rms is that of the element's block of the row
+  where that is larger: a block under a scale of its own errs by that scale;
 * both are widened by ``2**-20`` of the whole output's rms, times ``rel``: what a
   legitimately vanishing row (decayed away, masked) may hold instead of an exact zero;
 * where the terms of a row cancel, rounding them is an error that the row itself is no measure of:
@@ -126,13 +127,14 @@ def strict_output(
     doubt = _NO_DOUBT
     if doubtful.any():
         index = torch.from_numpy(doubtful.nonzero()[0]).to(expected.device)
-        doubt = _inspect(expected_rows, actual_rows, index, _Limits(bound.rel, floor))
+        limits = _Limits(bound.rel, floor, block=bound.block)
+        doubt = _inspect(expected_rows, actual_rows, index, limits)
     if doubt.wrong and bound.cancelled and magnitudes is not None:
         few = max(1, expected_rows.shape[0] // _CANCELLED_ROWS)
         if doubt.rows.numel() <= few:
             least = (bound.cancelled * magnitudes(name).double().to(expected.device))[doubt.rows]
             least = least.nan_to_num(0.0, 0.0, 0.0)
-            limits = _Limits(bound.rel, floor, least)
+            limits = _Limits(bound.rel, floor, least, bound.block)
             doubt = _inspect(expected_rows, actual_rows, doubt.rows, limits)
     max_rel = float(relative.max()) if relative.size else 0.0
     return _finding(pair, bound, _Summary(float(stats.largest.max()), max_rel, doubt))
@@ -177,6 +179,8 @@ class _Limits(NamedTuple):
     floor: float
     least: Any = None
     """Norm that a row has at least, (rows,) float64; None where it is measured as it is."""
+    block: int = 0
+    """Neighbours in a row that share a scale; 0 where a row has one."""
 
 
 def _inspect(expected: Any, actual: Any, index: Any, limits: _Limits) -> _Doubt:
@@ -211,7 +215,7 @@ class _Wrong(NamedTuple):
 
 
 def _wrong_elements(reference: Any, output: Any, limits: _Limits) -> _Wrong:
-    rel, floor, least = limits
+    rel, floor, least, block = limits
     finite = reference.isfinite()
     r = reference.where(finite, 0.0)
     error = (output - r).abs_().where(finite, 0.0)
@@ -219,13 +223,29 @@ def _wrong_elements(reference: Any, output: Any, limits: _Limits) -> _Wrong:
     norm = r.square().sum(1, keepdim=True).sqrt_()
     if least is not None:
         norm = norm.maximum(least[:, None])
-    limit = _CAP * (rel * (r.abs() + norm / count.sqrt()) + floor)
+    size = norm / count.sqrt()
+    if block and r.shape[1] % block == 0:
+        size = size.maximum(block_rms(r, finite, block))
+    limit = _CAP * (rel * (r.abs() + size) + floor)
     over = ~(error <= limit) | (~finite & (output != reference))
     distance = error.square().sum(1, keepdim=True).sqrt_()
     bad_row = ~(distance <= rel * norm + floor * count.sqrt())
     worst = error == error.amax(1, keepdim=True)
     named = over | (bad_row & worst & ~over.any(1, keepdim=True))
     return _Wrong(over | (bad_row & finite), named)
+
+
+def block_rms(rows: Any, finite: Any, block: int) -> Any:
+    """Root mean square of each element's block in its row, as wide as the rows.
+
+    Args:
+        rows: (rows, width), zeros where not finite.
+        finite: which elements count, (rows, width) bool.
+        block: of so many neighbours, a divisor of the width.
+    """
+    squares = rows.unflatten(1, (-1, block)).square().sum(2)
+    count = finite.unflatten(1, (-1, block)).sum(2).clamp_(min=1)
+    return (squares / count).sqrt_().repeat_interleave(block, dim=1)
 
 
 def _position(mask: Any, rows: Any, width: int) -> int | None:

@@ -117,6 +117,9 @@ class StrictBound(Model):
     cancelled: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """A row in which terms cancel to less than this share of their size is measured against that
     share: ``magnitudes`` of the reference says what the size is. 0 means never."""
+    block: Annotated[int, Field(ge=0)] = 0
+    """So many neighbours in a row share a scale of their own: one of them is measured against the
+    rms of its block where that is larger than the row's. 0 means that a row has one scale."""
     source: str
     """Where the number comes from: an honest implementation's own error, times what."""
 
