@@ -122,6 +122,7 @@ class Pair:
             if refused is not None:
                 failure = PairFailure(each.sha256, refused.verdict, refused.reasons[0])
                 return cls(setting, session, ledger, a, b, {}, failure=failure, peers=peers)
+        session.keep_caches(peers)
         built = {each.sha256: build(setting, each) for each in (a, b)}
         return cls(setting, session, ledger, a, b, built, peers=peers)
 
@@ -206,11 +207,11 @@ class Pair:
                 return
 
     def _start_round(self) -> None:
-        """Ends the processes of another round, and starts those of this one."""
+        """Sets the processes of another round aside, and starts those of this one."""
         if self._round == self._opened:
             return
         order = (self.a, self.b) if self._round % 2 == 0 else (self.b, self.a)
-        self.session.discard(*(each.sha256 for each in order))
+        self.session.set_aside(*(each.sha256 for each in order))
         self._warm = {key for key in self._warm if key[1] == "moved"}
         self._opened = self._round
         left = max(0, self._planned - self._round - 1)

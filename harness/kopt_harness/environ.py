@@ -12,6 +12,7 @@ from pathlib import Path
 __all__ = [
     "SIMULATED_COUNTERS",
     "agent_environment",
+    "cache_environment",
     "cuda_home",
     "cuda_visible_devices",
     "cxx",
@@ -56,6 +57,18 @@ _PRIVATE = {
     "XDG_CACHE_HOME": "cache",
 }
 """Folders below the worker's home, so that no cache is shared between solutions."""
+
+_COMPILED = (
+    "CUDA_CACHE_PATH",
+    "CUTE_DSL_CACHE_DIR",
+    "DG_JIT_CACHE_DIR",
+    "FLASHINFER_WORKSPACE_BASE",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_EXTENSIONS_DIR",
+    "TRITON_CACHE_DIR",
+    "TVM_FFI_CACHE_DIR",
+)
+"""Where libraries keep what they have compiled."""
 
 _AGENT_PASSED = (
     "ALL_PROXY",
@@ -114,6 +127,20 @@ def simulated_counters() -> int | None:
     """Descriptor that the simulated device reports to; None where no profiler listens."""
     value = os.environ.get(SIMULATED_COUNTERS, "")
     return int(value) if value.isdigit() else None
+
+
+def cache_environment(folder: Path) -> dict[str, str]:
+    """Variables by which libraries keep what they compile below a folder, for several processes.
+
+    Args:
+        folder: It is there; the folders below it are created.
+    """
+    environment = {}
+    for name in _COMPILED:
+        path = folder / name.lower()
+        path.mkdir(exist_ok=True)
+        environment[name] = str(path)
+    return environment
 
 
 def worker_environment(home: Path) -> dict[str, str]:

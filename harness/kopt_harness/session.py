@@ -7,7 +7,7 @@ calls into outcomes or verdicts (``calls``), and knows which input set has been 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, ClassVar
@@ -173,17 +173,25 @@ class Session:
         self._workers.open(*cold, ahead=ahead)
         self._inputs.note_loaded(*(solution.sha256 for solution, _ in cold))
 
+    def keep_caches(self, sha256s: Collection[str]) -> None:
+        """All processes of each of these trusted solutions share what libraries compile."""
+        self._workers.keep_caches(sha256s)
+
     def prepare(self, solution: Solution, build_path: str) -> None:
         """Starts the process that a solution has after its present one is discarded."""
         self._workers.prepare(solution, build_path)
 
     def discard_ready(self) -> None:
-        """Ends processes that were opened ahead and are not needed."""
+        """Ends processes that were opened ahead and are not needed, and those set aside."""
         self._workers.discard_ready()
 
     def discard(self, *sha256s: str) -> None:
         """Kills the processes of solutions."""
         self._workers.discard(*sha256s)
+
+    def set_aside(self, *sha256s: str) -> None:
+        """Stops the processes of solutions for good; they are killed beside the next opening."""
+        self._workers.set_aside(*sha256s)
 
     def finish(self, sha256: str, timeout_s: float) -> int | None:
         """Lets a solution's process end by itself; its exit code, None where it did not."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,13 @@ from kopt_harness.outcome import (
 from kopt_harness.schema import Definition, Phase, Solution, Verdict
 from kopt_harness.setting import Setting
 from kopt_harness.worker.claims import Conduct, read_claim
-from kopt_harness.worker.spawn import Observer, WorkerClient, WorkerFailedError, arena_file
+from kopt_harness.worker.spawn import (
+    Caches,
+    Observer,
+    WorkerClient,
+    WorkerFailedError,
+    arena_file,
+)
 from kopt_harness.worker.wire import WireError
 
 __all__ = ["Workers"]
@@ -67,6 +73,8 @@ class Workers:
         self._open: dict[str, WorkerClient] = {}
         self._spare: dict[str, WorkerClient] = {}
         self._ready: dict[str, list[WorkerClient]] = {}
+        self._spent: list[WorkerClient] = []
+        self._caches: dict[str, Caches] = {}
         self._closed_phases_ns: dict[str, int] = {}
         self._free_bytes: int | None = None
         self._others_bytes = 0
@@ -94,6 +102,8 @@ class Workers:
         if self._judge is not None:
             self._retire(self._judge)
             self._judge = None
+        while self._caches:
+            self._caches.popitem()[1].remove()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -102,7 +112,7 @@ class Workers:
         """Kills all of them from another thread; whoever uses them fails, and closes."""
         self._killed = True
         waiting = [*self._started.values(), *self._spare.values(), *self._all_ready()]
-        for client in [self._judge, *self._open.values(), *waiting]:
+        for client in [self._judge, *self._open.values(), *waiting, *self._spent]:
             if client is not None:
                 client.kill()
 
@@ -110,7 +120,7 @@ class Workers:
     def phases_ns(self) -> dict[str, int]:
         """Wall time by phase of all workers so far."""
         total = dict(self._closed_phases_ns)
-        for client in [self._judge, *self._open.values(), *self._all_ready()]:
+        for client in [self._judge, *self._open.values(), *self._all_ready(), *self._spent]:
             for name, ns in (client.phases_ns if client else {}).items():
                 total[name] = total.get(name, 0) + ns
         return total
@@ -124,7 +134,7 @@ class Workers:
         sha = solution.sha256
         if sha not in self._open and sha not in self._started:
             spare = self._spare.pop(sha, None)
-            self._started[sha] = spare or self._candidate_client(build_path)
+            self._started[sha] = spare or self._candidate_client(sha, build_path)
 
     def prepare(self, solution: Solution, build_path: str) -> None:
         """Starts a process for the solution that takes the place of its next one.
@@ -132,7 +142,7 @@ class Workers:
         It has no candidate code and no device until it is opened.
         """
         if solution.sha256 not in self._spare:
-            self._spare[solution.sha256] = self._candidate_client(build_path)
+            self._spare[solution.sha256] = self._candidate_client(solution.sha256, build_path)
 
     def open(self, *solutions: tuple[Solution, str], ahead: int = 0) -> None:
         """Opens the processes of solutions, side by side, and has each load its solution alone.
@@ -158,12 +168,10 @@ class Workers:
             self._load(solution.sha256, build_path)
 
     def discard_ready(self) -> None:
-        """Ends the processes that were opened ahead."""
+        """Ends the processes that were opened ahead, and those that were set aside."""
         clients = self._all_ready()
         self._ready.clear()
-        if clients:
-            with ThreadPoolExecutor(max_workers=len(clients)) as pool:
-                list(pool.map(self._retire, clients))
+        self._end([*clients, *self._take_spent()])
 
     def _all_ready(self) -> list[WorkerClient]:
         return [client for clients in self._ready.values() for client in clients]
@@ -179,8 +187,10 @@ class Workers:
                 waiting.append(fresh[-1][1])
         self._stop_awake()
         self._awake = None
-        with ThreadPoolExecutor(max_workers=len(fresh)) as pool:
+        with ThreadPoolExecutor(max_workers=1 + len(fresh)) as pool:
+            ended = pool.submit(self._end, self._take_spent())
             answers = [pool.submit(self._ask_to_open, *each) for each in fresh]
+        ended.result()
         for answer in answers:
             error = answer.exception()
             if isinstance(error, WorkerFailedError):
@@ -232,6 +242,39 @@ class Workers:
             return
         if self._awake in sha256s:
             self._awake = None
+        self._end(clients)
+
+    def set_aside(self, *sha256s: str) -> None:
+        """Stops processes of solutions for good; they are ended beside the next that are opened.
+
+        To end one and give its memory back takes a device longer than many calls. Where less than
+        half of what was free is left, they are ended at once.
+        """
+        for sha in sha256s:
+            client = self._open.pop(sha, None)
+            if client is not None:
+                self._freeze(client)
+                self._spent.append(client)
+        if self._awake in sha256s:
+            self._awake = None
+        if self._spent and not self._has_room():
+            self._end(self._take_spent())
+
+    def _has_room(self) -> bool:
+        before = self._free_bytes
+        if before is None:
+            return False
+        free = self.ask_judge("canary")["free_bytes"]
+        return free is not None and 2 * free >= before
+
+    def _take_spent(self) -> list[WorkerClient]:
+        spent, self._spent = self._spent, []
+        return spent
+
+    def _end(self, clients: Sequence[WorkerClient]) -> None:
+        """Ends processes side by side, and takes a device out of use that does not recover."""
+        if not clients:
+            return
         with ThreadPoolExecutor(max_workers=len(clients)) as pool:
             endings = list(pool.map(self._retire, clients))
         survivors = tuple(pid for ending in endings for pid in ending)
@@ -351,10 +394,22 @@ class Workers:
                 self._free_bytes = self.ask_judge("canary")["free_bytes"]
         return self._judge
 
-    def _candidate_client(self, build_path: str) -> WorkerClient:
-        return self._client("candidate" if self._observer is None else "observed", build_path)
+    def keep_caches(self, sha256s: Collection[str]) -> None:
+        """From now on all processes of each of these solutions share what libraries compile.
 
-    def _client(self, module: str, build_path: str | None = None) -> WorkerClient:
+        For peers, which are trusted: what a candidate leaves for its next process could be answers.
+        """
+        for sha in sha256s:
+            if sha not in self._caches:
+                self._caches[sha] = Caches.make()
+
+    def _candidate_client(self, sha256: str, build_path: str) -> WorkerClient:
+        module = "candidate" if self._observer is None else "observed"
+        return self._client(module, build_path, self._caches.get(sha256))
+
+    def _client(
+        self, module: str, build_path: str | None = None, caches: Caches | None = None
+    ) -> WorkerClient:
         if self._killed:
             raise StoppedError("the session was killed")
         observer = self._observer if module == "observed" else None
@@ -366,6 +421,7 @@ class Workers:
             readable=None if build_path is None else (Path(build_path), *map(Path, folders)),
             roots=(self._setting.catalog.root.path,),
             observer=observer,
+            caches=caches,
         )
 
     def _load(self, sha256: str, build_path: str) -> None:
@@ -408,7 +464,8 @@ class Workers:
             if not answer["ok"]:
                 return "after a solution had ended, the device computed wrong sums"
             free, before = answer["free_bytes"], self._free_bytes
-            if free is None or before is None or self._open or self._all_ready():
+            in_use = self._open or self._spent or self._all_ready()
+            if free is None or before is None or in_use:
                 return ""
             missing = before - free
             if missing > _MEMORY_SLACK_BYTES:
@@ -427,7 +484,7 @@ class Workers:
         a fault of their own.
         """
         clients = [self._judge, *self._open.values(), *self._started.values()]
-        clients += [*self._spare.values(), *self._all_ready()]
+        clients += [*self._spare.values(), *self._all_ready(), *self._spent]
         own = {pid for client in clients if client is not None for pid in client.processes()}
         listed = device_memory(self._setting.device_id)
         return sum(size for pid, size in listed.items() if pid not in own and _lives(pid))

@@ -133,9 +133,15 @@ ACROSS = ("--generator", "extreme-gates", "--seed", "536", "--tokens", "40")
         ),
         (
             "chunked/wide.cuh",
-            "barrier_wait(memory.update_there(), updates);",
-            ("--part", "kWide"),
-            "not finite where it should be",
+            "if (!last) warp_arrive(memory.empty(turn.stage), lane);",
+            ("--part", "kWide", "--tokens", "200"),
+            "deadlock",
+        ),
+        (
+            "chunked/wide.cuh",
+            "sharp = sharp_after(record);",
+            ("--part", "kWide", *ACROSS[:2], "--seed", "79", "--tokens", "66"),
+            "outside the strict",
         ),
         (
             "chunked/wide.cuh",
@@ -144,7 +150,17 @@ ACROSS = ("--generator", "extreme-gates", "--seed", "536", "--tokens", "40")
             "scratch memory is not zero",
         ),
     ],
-    ids=["arrival", "exchange", "wait", "sharp", "sharp-chunked", "copies", "update", "flag"],
+    ids=[
+        "arrival",
+        "exchange",
+        "wait",
+        "sharp",
+        "sharp-chunked",
+        "copies",
+        "release",
+        "sharp-wide",
+        "flag",
+    ],
 )
 def test_what_is_left_out_shows(
     tmp_path: Path, runs: Runs, file: str, code: str, options: tuple[str, ...], shows: str

@@ -7,6 +7,7 @@ runs the module there. Nothing is loaded before that but the standard library.
 from __future__ import annotations
 
 from ._enter import die_with_parent, enter, in_force
+from ._identity import pick_uid
 from ._linux import CLONE, landlock_abi, unshare
 from .policy import MECHANISMS, Policy, default_memory_bytes, default_processes, read_policy
 
@@ -20,6 +21,7 @@ __all__ = [
     "enter",
     "in_force",
     "landlock_abi",
+    "pick_uid",
     "read_policy",
     "unshare",
 ]

@@ -176,7 +176,8 @@ class _Entry:
         self._own_root = True
 
     def _pick_uid(self) -> None:
-        self._uid = pick_uid()
+        uid = pick_uid()  # it says whether another user is granted
+        self._uid = self._policy.uid or uid
 
     def _check_uid(self, uid: int) -> None:
         """Stays who it is where another user could not read what the worker needs."""

@@ -37,6 +37,8 @@ class Policy(NamedTuple):
     """What it needs beside the system, the interpreter and ``search``, even below ``protected``."""
     writable: tuple[str, ...] = ()
     """Existing folders whose contents stay."""
+    uid: int = 0
+    """User that it becomes where it may become another one; 0: one that nobody else is."""
     search: tuple[str, ...] = ()
     """From variables as PATH: readable as far as they are not protected."""
     protected: tuple[str, ...] = ()

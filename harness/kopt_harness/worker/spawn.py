@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kopt_harness import proc
-from kopt_harness.environ import worker_environment
-from kopt_harness.sandbox import Policy, default_memory_bytes, default_processes
+from kopt_harness.environ import cache_environment, worker_environment
+from kopt_harness.sandbox import Policy, default_memory_bytes, default_processes, pick_uid
 from kopt_harness.sandbox import launch as sandbox
 from kopt_harness.sandbox.processes import children, descendants, quick_descendants
 
@@ -85,6 +85,29 @@ class WorkerFailedError(Exception):
         """``memory-limit``, ``process-limit`` or ``disk-limit`` where its sandbox ended it."""
 
 
+class Caches(NamedTuple):
+    """What libraries compile, kept for several processes of one trusted solution."""
+
+    folder: Path
+    uid: int
+    """User that all of them become; 0 where no other user is granted."""
+
+    @classmethod
+    def make(cls) -> Caches:
+        """An empty folder of a user that nobody else is."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{sandbox.WORKER_PREFIX}caches-"))
+        try:
+            uid = pick_uid()
+        except OSError:
+            return cls(folder, 0)
+        os.chown(folder, uid, uid)
+        return cls(folder, uid)
+
+    def remove(self) -> None:
+        """With all that is in it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
 def arena_file() -> int:
     """An anonymous file that judge and candidates map; the caller closes it."""
     return os.memfd_create("kopt-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -104,6 +127,7 @@ class WorkerClient:
         roots: Sequence[Path] = (),
         limits: Mapping[str, Any] | None = None,
         observer: Observer | None = None,
+        caches: Caches | None = None,
     ) -> None:
         """Starts it.
 
@@ -117,6 +141,7 @@ class WorkerClient:
             roots: Projects whose definitions and evidence it must not see.
             limits: Fields of the sandbox's policy that differ from the default.
             observer: Who starts an ``observed`` candidate.
+            caches: Where its libraries find what others have compiled, and leave what they compile.
         """
         self._folder = Path(tempfile.mkdtemp(prefix=f"{sandbox.WORKER_PREFIX}{module}-"))
         self._folder.chmod(0o711)  # another user must get to its HOME
@@ -127,6 +152,8 @@ class WorkerClient:
         self.module = module
         sandbox.shield()
         variables = worker_environment(self._home) | dict(environment or {})
+        if caches is not None:
+            variables |= cache_environment(caches.folder)
         ours, theirs = socket.socketpair()
         with theirs:
             fds = (theirs.fileno(), arena_fd, *((observer.report_fd,) if observer else ()))
@@ -134,6 +161,8 @@ class WorkerClient:
                 policy = Policy(
                     home=str(self._home),
                     readable=tuple(str(path.absolute()) for path in readable or ()),
+                    writable=() if caches is None else (str(caches.folder),),
+                    uid=0 if caches is None else caches.uid,
                     search=sandbox.search_paths(variables),
                     protected=sandbox.protected_paths(roots),
                     fds=fds,

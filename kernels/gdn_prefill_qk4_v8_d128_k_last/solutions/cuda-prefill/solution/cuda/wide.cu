@@ -6,7 +6,7 @@
 // `prepare_tiles` leaves T and the factor of u in o as second factors of products, swizzled. In
 // `wide_chain` a warpgroup has 64 columns of V and all of K of the state as accumulators,
 // transposed: rounded to bfloat16 they are the first factor of the next product as they lie, and so
-// are x = v - d k S^T and u. A second warpgroup gets S and u through shared memory and computes o.
+// are x = v - d k S^T and u. The same warpgroup computes o, behind what the next state waits for.
 // For few sequences `joint` is both: blocks for the chain, and all others prepare what it needs
 // next.
 #include <algorithm>

@@ -10,9 +10,8 @@
 
 namespace gdn::chunked {
 
-/// Blocks of 64 columns of V: a warpgroup has the state, a second one computes the output, and a
-/// thread of a third one starts copies. Where it is joint, other blocks of the same kernel prepare
-/// the chunks.
+/// Blocks of 64 columns of V: a warpgroup has the state and computes the output, and a thread of
+/// another warp starts copies. Where it is joint, other blocks of the same kernel prepare the chunks.
 template <int kStagesT, bool kJointT = false>
 struct Wide {
   static constexpr bool kJoint = kJointT;
@@ -21,8 +20,8 @@ struct Wide {
   static constexpr int kSplits = kWidth / kColumns;
   static constexpr int kBlocks = 1;
   static constexpr int kTeams = kJoint ? 4 : 0;  // of four warps, where a block prepares chunks
-  static constexpr int kThreads = kJoint ? kTeams * 128 : 384;
-  static constexpr int kWorkers = 8;  // warps that are done with a stage one by one
+  static constexpr int kWorkers = 4;             // warps that are done with a stage one by one
+  static constexpr int kThreads = kJoint ? kTeams * 128 : (kWorkers + 1) * 32;
 
   static constexpr int kHalfBytes = kChunk * 128;  // 64 tokens, 64 columns
   static constexpr int kQ = 2 * kHalfBytes;        // offsets in a stage; k is at 0
@@ -32,18 +31,13 @@ struct Wide {
   static constexpr int kStageBytes = (kNote + 16 + 1023) / 1024 * 1024;
   static constexpr int kCopied = kNote;  // bytes of copies a stage
   // A state has a stage of its own on its way in, and the stage of the last chunk on its way out:
-  // 32 columns each in the places of k, of v and of what solves for u, that nobody else reads.
+  // four times 32 columns, in the places of k and q.
   static constexpr int kQuarterBytes = kHalfBytes;
-  __host__ __device__ static constexpr int quarter(int i) {
-    return i < 2 ? i * kQuarterBytes : kV + (i - 2) * kHalfBytes;
-  }
 
-  // S and u as second factors, and the output after u.
-  static constexpr int kState = kStages * kStageBytes;
-  static constexpr int kUpdate = kState + 2 * kHalfBytes;
-  static constexpr int kBarriers = kUpdate + kHalfBytes;
-  static constexpr int kSharedBytes = kBarriers + (kStages * 2 + 4) * 8 + 1024;  // and to align it
-  static_assert(kSharedBytes + 2048 <= 232448 && kRecord == kV + kHalfBytes);
+  static constexpr int kRows = kStages * kStageBytes;  // where rows of output are put together
+  static constexpr int kBarriers = kRows + kHalfBytes;
+  static constexpr int kSharedBytes = kBarriers + kStages * 16 + 1024;  // and to align it
+  static_assert(kSharedBytes + 2048 <= 232448);
 };
 
 /// Shared memory of a block as addresses.
@@ -52,15 +46,9 @@ struct WideMemory {
   uint32_t base;
 
   __device__ uint32_t stage(int i) const { return base + i * W::kStageBytes; }
-  __device__ uint32_t state() const { return base + W::kState; }
-  __device__ uint32_t update() const { return base + W::kUpdate; }
+  __device__ uint32_t rows() const { return base + W::kRows; }
   __device__ uint32_t full(int i) const { return base + W::kBarriers + i * 8; }
   __device__ uint32_t empty(int i) const { return full(W::kStages + i); }
-  /// The state, and after it the update, is there for the second warpgroup; has been read by it.
-  __device__ uint32_t state_there() const { return full(2 * W::kStages); }
-  __device__ uint32_t update_there() const { return full(2 * W::kStages + 1); }
-  __device__ uint32_t state_read() const { return full(2 * W::kStages + 2); }
-  __device__ uint32_t update_read() const { return full(2 * W::kStages + 3); }
 };
 
 /// Copies q, k and v of a chunk. Tokens of the next sequence may come along: they neither write nor
@@ -96,7 +84,7 @@ __device__ __forceinline__ void copy_state(const WideParams& p, const Task& task
                                            uint32_t full) {
   const int row = task.lane * kWidth + task.column;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) copy_box(stage + W::quarter(i), p.maps.state, i * 32, row, full);
+  for (int i = 0; i < 4; ++i) copy_box(stage + i * W::kQuarterBytes, p.maps.state, i * 32, row, full);
 }
 
 /// The thread that starts all copies, ahead of the products, also from one task to the next.
@@ -152,7 +140,7 @@ __device__ __forceinline__ float2 for_tokens(uint32_t factors, int n) {
 /// Where a lane has columns 8 n .. of the state in shared memory; `row` is its upper one.
 template <class W>
 __device__ __forceinline__ uint32_t state_at(uint32_t stage, int row, int n, int lane) {
-  return stage + W::quarter(n / 4) + swizzled(row, n % 4 * 2 + lane % 4 / 2) + lane % 2 * 8;
+  return stage + n / 4 * W::kQuarterBytes + swizzled(row, n % 4 * 2 + lane % 4 / 2) + lane % 2 * 8;
 }
 
 template <class W>
@@ -195,19 +183,73 @@ __device__ __forceinline__ bool sharp_after(uint32_t record) {
   return uniform(load_shared_float(left + (kChunk - kLastTokens - 1) * 4) < kSharpDecay) != 0;
 }
 
+/// Puts 64 x 16 of the output together as rows; accumulators are V x tokens.
+__device__ __forceinline__ void turn_output(const float (&o)[32], uint32_t tile, int warp,
+                                            int lane) {
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) {
+    const float* x = o + 8 * pair;
+    const uint32_t words[4] = {pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]),
+                               pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7])};
+    const int row = 16 * pair + lane / 16 * 8 + lane % 8;
+    store_matrices_transposed(tile + swizzled(row, 2 * warp + lane / 8 % 2), words);
+  }
+}
+
+__device__ __forceinline__ void write_output(uint32_t tile, __nv_bfloat16* target, int count,
+                                             int warp, int lane) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = 16 * i + lane / 2;
+    const uint4 x = load_shared(tile + swizzled(row, 2 * warp + lane % 2));
+    if (row < count) {
+      *reinterpret_cast<uint4*>(target + row * (kHeads * kWidth) + lane % 2 * 8) = x;
+    }
+  }
+}
+
+/// Reads out what rounding took from the state. Nothing may be under way, and nothing is afterwards.
+template <class W>
+__device__ __forceinline__ void read_rest(float (&o)[32], const float (&s)[64],
+                                          const uint32_t (&rounded)[8][4], uint64_t q_rows) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint32_t rest[4][4];
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t word = rounded[4 * half + step][i];
+        const float* x = s + 8 * (4 * half + step) + 2 * i;
+        rest[step][i] = pack_bf16(x[0] - low_bf16(word), x[1] - high_bf16(word));
+      }
+    }
+    products_begin();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      multiply_64(o, rest[step], moved(q_rows, half * W::kHalfBytes + step * 32),
+                  half > 0 || step > 0);
+    }
+    products_commit();
+    products_wait<0>();
+    results_ready(o);
+  }
+}
+
 /// A warpgroup with 64 columns of V of the state.
 ///
-/// No products are under way where the loop starts over: the compiler would serialize them all (it
-/// says so). What is not needed for the next state is done while products run.
+/// The order of what a chunk takes: products run while registers are worked on that they do not
+/// need. The compiler keeps them apart only if none is under way where a loop starts over, and
+/// serializes all products otherwise (it says so).
 template <class W>
-__device__ __forceinline__ void run_chain_group(const WideParams& p, WideMemory<W> memory, int warp, int lane) {
+__device__ __forceinline__ void run_products(const WideParams& p, WideMemory<W> memory, int warp,
+                                             int lane) {
+  const int own_column = 16 * warp;
   const int own_row = 16 * warp + lane / 4;  // of the state, and the eighth below
-  const int v_offset = swizzled(lane % 8 + lane / 16 * 8, 2 * warp + lane / 8 % 2);
-  const int factor_row = 16 * warp + lane % 16;  // for what is handed over, with lane / 16
+  const int v_row = lane % 8 + lane / 16 * 8;
+  const int v_piece = 2 * warp + lane / 8 % 2;
   Turn<W> turn;
-  uint32_t states = 0;   // parities of how many have been handed over
-  uint32_t updates = 0;
-  int leaving = -1;     // the stage that a state is being copied from
+  int leaving = -1;  // the stage that a state is being copied from
   const auto left_stage = [&] {
     if (leaving >= 0 && warp == 0) {
       if (lane == 0) stores_read();
@@ -217,12 +259,12 @@ __device__ __forceinline__ void run_chain_group(const WideParams& p, WideMemory<
   };
   for (;;) {
     barrier_wait(memory.full(turn.stage), turn.parity);
-    const Note note = same_note(load_note(memory.stage(turn.stage) + W::kNote));
+    Note note = same_note(load_note(memory.stage(turn.stage) + W::kNote));
     if (note.end()) break;
     if (note.tokens == 0) {
       left_stage();
       float4* target = reinterpret_cast<float4*>(p.new_state + note.state_at(W::kColumns) +
-                                                 16 * warp * kWidth);
+                                                 own_column * kWidth);
 #pragma unroll 1
       for (int i = lane; i < 16 * kWidth / 4; i += 32) target[i] = make_float4(0, 0, 0, 0);
       warp_arrive(memory.empty(turn.stage), lane);
@@ -235,20 +277,19 @@ __device__ __forceinline__ void run_chain_group(const WideParams& p, WideMemory<
       warp_arrive(memory.empty(turn.stage), lane);
       turn = turn.next();
       barrier_wait(memory.full(turn.stage), turn.parity);
+      note.chunk = 0;
     } else {
 #pragma unroll
       for (int i = 0; i < 64; ++i) s[i] = 0.0f;
     }
-    left_stage();
-    float z[32];      // S k^T, then v - decay S k^T
-    float v[32];
-    float2 decay[8];  // of tokens 8 n + 2 t and the next
-    // Starts S k^T for the chunk of a stage; the output takes S as well, unless it has been there.
-    bool sharp = false;  // the state, after the chunk before
-    const auto start = [&](uint32_t stage, bool hand_over) {
-      uint32_t rounded[8][4];
+    uint32_t rounded[8][4];
 #pragma unroll
-      for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
+    for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
+    left_stage();
+    bool sharp = false;  // the state, after the chunk before
+    float z[32];         // S k^T, then u
+    uint32_t x[4][4];    // v, then first factors
+    const auto start = [&](uint32_t stage) {
       const uint64_t k_rows = rows_at(stage);
       products_begin();
 #pragma unroll
@@ -259,100 +300,66 @@ __device__ __forceinline__ void run_chain_group(const WideParams& p, WideMemory<
       products_commit();
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
-        uint32_t words[4];
-        load_matrices_transposed(words, stage + W::kV + v_offset + pair * 16 * 128);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          v[8 * pair + 2 * i] = low_bf16(words[i]);
-          v[8 * pair + 2 * i + 1] = high_bf16(words[i]);
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        decay[n] = for_tokens(
-            stage + W::kRecord + offsetof(TileRecord, decay) + lane % 4 * 8, n);
-      }
-      const auto hand = [&] {
-        barrier_wait(memory.state_read(), states ^ 1);
-#pragma unroll
-        for (int step = 0; step < 8; ++step) {
-          store_matrices(memory.state() + step / 4 * W::kHalfBytes +
-                             swizzled(factor_row, step % 4 * 2 + lane / 16),
-                         rounded[step]);
-        }
-        order_before_async();
-        warp_arrive(memory.state_there(), lane);
-        states ^= 1;
-      };
-      if (hand_over) hand();
-      products_wait<0>();
-      results_ready(z);
-      if (hand_over && sharp) {
-#pragma unroll
-        for (int step = 0; step < 8; ++step) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const float* x = s + 8 * step + 2 * i;
-            uint32_t& word = rounded[step][i];
-            word = pack_bf16(x[0] - low_bf16(word), x[1] - high_bf16(word));
-          }
-        }
-        hand();
+        load_matrices_transposed(x[pair], stage + W::kV +
+                                              swizzled(16 * pair + v_row, v_piece));
       }
     };
-    start(memory.stage(turn.stage), true);
+    start(memory.stage(turn.stage));
+    products_wait<0>();
+    results_ready(z);
+    __nv_bfloat16* target = p.output + note.output_at(W::kColumns) + own_column;
 #pragma unroll 1
     for (int rest = note.tokens; rest > 0; rest -= kChunk) {
       const uint32_t stage = memory.stage(turn.stage);
       const uint32_t record = stage + W::kRecord;
-      uint32_t x[4][4];
+      const uint64_t q_rows = rows_at(stage + W::kQ);
+      float o[32];
+      if (sharp) read_rest<W>(o, s, rounded, q_rows);
+      const uint32_t decay = record + offsetof(TileRecord, decay) + lane % 4 * 8;
+      const uint32_t left = record + offsetof(TileRecord, left) + lane % 4 * 8;
+      const uint32_t strength = record + offsetof(TileRecord, strength) + lane % 4 * 8;
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
+        const float2 factor = for_tokens(decay, n);
+        const float2 beta = for_tokens(strength, n);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          const int i = 4 * n + 2 * r;
-          z[i] = fmaf(-decay[n].x, z[i], v[i]);
-          z[i + 1] = fmaf(-decay[n].y, z[i + 1], v[i + 1]);
-          x[n / 2][n % 2 * 2 + r] = pack_bf16(z[i], z[i + 1]);
+          uint32_t& word = x[n / 2][n % 2 * 2 + r];
+          float& x0 = z[4 * n + 2 * r];
+          float& x1 = z[4 * n + 2 * r + 1];
+          x0 = fmaf(-factor.x, x0, low_bf16(word));
+          x1 = fmaf(-factor.y, x1, high_bf16(word));
+          word = pack_bf16(x0, x1);
+          x0 *= beta.x;
+          x1 *= beta.y;
         }
       }
-      float u[32];  // without the diagonal of what solves for it
       const uint64_t solve = rows_at(record + offsetof(TileRecord, solve));
       products_begin();
 #pragma unroll
-      for (int step = 0; step < 4; ++step) {
-        multiply_64(u, x[step], moved(solve, step * 32), step > 0);
+      for (int step = 0; step < 4; ++step) multiply_64(z, x[step], moved(solve, step * 32), 1);
+      products_commit();
+      products_begin();
+#pragma unroll
+      for (int step = 0; step < 8; ++step) {
+        multiply_64(o, rounded[step], moved(q_rows, step / 4 * W::kHalfBytes + step % 4 * 32),
+                    sharp || step > 0);
       }
       products_commit();
-      float2 left[8];
-      float own[32];  // what the diagonal gives to the state
-#pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        left[n] = for_tokens(record + offsetof(TileRecord, left) + lane % 4 * 8, n);
-        const float2 beta =
-            for_tokens(record + offsetof(TileRecord, strength) + lane % 4 * 8, n);
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int i = 4 * n + 2 * r;
-          z[i] *= beta.x;
-          z[i + 1] *= beta.y;
-          own[i] = left[n].x * z[i];
-          own[i + 1] = left[n].y * z[i + 1];
-        }
-      }
       const float chunk_decay =
           load_shared_float(record + offsetof(TileRecord, decay) + (kChunk - 1) * 4);
 #pragma unroll
       for (int i = 0; i < 64; ++i) s[i] *= chunk_decay;
-      products_wait<0>();
-      results_ready(u);
+      products_wait<1>();
+      results_ready(z);
+      uint32_t u[4][4];
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
+        const float2 factor = for_tokens(left, n);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int i = 4 * n + 2 * r;
-          x[n / 2][n % 2 * 2 + r] = pack_bf16(fmaf(left[n].x, u[i], own[i]),
-                                              fmaf(left[n].y, u[i + 1], own[i + 1]));
+          x[n / 2][n % 2 * 2 + r] = pack_bf16(factor.x * z[i], factor.y * z[i + 1]);
         }
       }
       const uint64_t k_columns = columns_at(stage, W::kHalfBytes);
@@ -363,38 +370,59 @@ __device__ __forceinline__ void run_chain_group(const WideParams& p, WideMemory<
       }
       products_commit();
 #pragma unroll
-      for (int i = 0; i < 32; ++i) u[i] += z[i];
-      barrier_wait(memory.update_read(), updates ^ 1);
+      for (int step = 0; step < 4; ++step) round_columns(u[step], z, step);
+      products_wait<1>();
+      results_ready(o);
 #pragma unroll
-      for (int step = 0; step < 4; ++step) {
-        uint32_t words[4];
-        round_columns(words, u, step);
-        store_matrices(memory.update() + swizzled(factor_row, step * 2 + lane / 16), words);
+      for (int n = 0; n < 8; ++n) {
+        const float2 factor = for_tokens(decay, n);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          o[4 * n + 2 * r] *= p.scale * factor.x;
+          o[4 * n + 2 * r + 1] *= p.scale * factor.y;
+        }
       }
-      order_before_async();
-      warp_arrive(memory.update_there(), lane);
-      updates ^= 1;
+      const uint64_t attend = rows_at(record + offsetof(TileRecord, attend));
+      products_begin();
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        multiply_64(o, u[i % 4], moved(attend, i / 4 * TileRecord::kMatrixBytes + i % 4 * 32), 1);
+      }
+      products_commit();
       sharp = sharp_after(record);
       const Turn<W> next = turn.next();
       const bool last = rest <= kChunk;
       if (!last) barrier_wait(memory.full(next.stage), next.parity);
-      products_wait<0>();
+      products_wait<1>();
       results_ready(s);
+#pragma unroll
+      for (int step = 0; step < 8; ++step) round_columns(rounded[step], s, step);
+      // The next chunk's first product runs while this one's output is written. After the last
+      // chunk it is of no use, but a branch around it would have the compiler wait for all.
+      start(last ? stage : memory.stage(next.stage));
+      products_wait<1>();
+      results_ready(o);
+      const uint32_t rows = memory.rows();
+      turn_output(o, rows, warp, lane);
+      __syncwarp();
+      write_output(rows, target, rest, warp, lane);
       if (!last) warp_arrive(memory.empty(turn.stage), lane);
-      // After the last chunk this is of no use, but the compiler would not have a branch here.
-      start(last ? stage : memory.stage(next.stage), !last);
+      target += kChunk * kHeads * kWidth;
+      products_wait<0>();
+      results_ready(z);
       if (!last) turn = next;
     }
     // The stage of the last chunk takes the state, when no warp multiplies from it any more.
     warps_meet(1, 128);
-    const uint32_t stage = memory.stage(turn.stage);
-    store_state<W>(stage, s, own_row, lane);
+    const uint32_t tile = memory.stage(turn.stage);
+    store_state<W>(tile, s, own_row, lane);
     order_before_async();
     warps_meet(2, 128);
     if (warp == 0 && lane == 0) {
+      const int row = note.place * W::kColumns;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        store_box(p.maps.new_state, i * 32, note.place * W::kColumns, stage + W::quarter(i));
+        store_box(p.maps.new_state, i * 32, row, tile + i * W::kQuarterBytes);
       }
     }
     leaving = turn.stage;
@@ -402,96 +430,6 @@ __device__ __forceinline__ void run_chain_group(const WideParams& p, WideMemory<
     turn = turn.next();
   }
   left_stage();
-}
-
-/// The warpgroup that reads states out; accumulators are tokens x V.
-template <class W>
-__device__ __forceinline__ void run_output_group(const WideParams& p, WideMemory<W> memory, int warp,
-                                                 int lane) {
-  Turn<W> turn;
-  uint32_t states = 0;  // parities of how many have been read
-  uint32_t updates = 0;
-  bool sharp = false;
-  for (;;) {
-    barrier_wait(memory.full(turn.stage), turn.parity);
-    const uint32_t stage = memory.stage(turn.stage);
-    const uint32_t record = stage + W::kRecord;
-    const Note note = same_note(load_note(stage + W::kNote));
-    if (note.end()) break;
-    if (note.tokens == 0 || note.chunk < 0) {
-      warp_arrive(memory.empty(turn.stage), lane);
-      turn = turn.next();
-      continue;
-    }
-    const uint32_t decay = record + offsetof(TileRecord, decay) + (16 * warp + lane / 4) * 4;
-    const float upper = p.scale * load_shared_float(decay);
-    const float below = p.scale * load_shared_float(decay + 32);
-    float o[32];
-    const auto read = [&](bool add) {
-      barrier_wait(memory.state_there(), states);
-      products_begin();
-#pragma unroll
-      for (int step = 0; step < 8; ++step) {
-        const int offset = step / 4 * W::kHalfBytes + step % 4 * 32;
-        multiply_shared_64(o, moved(rows_at(stage + W::kQ), offset),
-                           moved(rows_at(memory.state()), offset), add || step > 0);
-      }
-      products_commit();
-      products_wait<0>();
-      results_ready(o);
-      warp_arrive(memory.state_read(), lane);
-      states ^= 1;
-    };
-    read(false);
-    if (sharp && note.chunk > 0) read(true);
-    sharp = sharp_after(record);
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      o[4 * n] *= upper;
-      o[4 * n + 1] *= upper;
-      o[4 * n + 2] *= below;
-      o[4 * n + 3] *= below;
-    }
-    barrier_wait(memory.update_there(), updates);
-    products_begin();
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t attend = record + offsetof(TileRecord, attend) +
-                              i / 4 * TileRecord::kMatrixBytes;
-      multiply_shared_64(o, moved(rows_at(attend), i % 4 * 32),
-                         moved(rows_at(memory.update()), i % 4 * 32), 1);
-    }
-    products_commit();
-    products_wait<0>();
-    results_ready(o);
-    // The output takes the place of u, when all have multiplied with that.
-    warps_meet(3, 128);
-    warp_arrive(memory.empty(turn.stage), lane);
-    const uint32_t tile = memory.update();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      uint32_t words[4];
-      round_columns(words, o, step);
-      store_matrices(tile + swizzled(16 * warp + lane % 16, 2 * step + lane / 16), words);
-    }
-    __syncwarp();
-    uint4 rows[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      rows[i] = load_shared(tile + swizzled(16 * warp + 4 * i + lane / 8, lane % 8));
-    }
-    warp_arrive(memory.update_read(), lane);
-    __nv_bfloat16* target = p.output + note.output_at(W::kColumns) + lane % 8 * 8;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = 16 * warp + 4 * i + lane / 8;
-      if (row < note.rest()) {
-        *reinterpret_cast<uint4*>(target + row * (kHeads * kWidth)) = rows[i];
-      }
-    }
-    updates ^= 1;
-    turn = turn.next();
-  }
 }
 
 /// Blocks from number `first_block` on take (sequence, value head, kColumns of V), one after the
@@ -507,19 +445,15 @@ __device__ __forceinline__ void run_wide(const WideParams& p, const char* shared
       barrier_init(memory.full(i), 1);
       barrier_init(memory.empty(i), W::kWorkers);
     }
-    for (int i = 0; i < 4; ++i) barrier_init(memory.full(2 * W::kStages + i), 4);
     barriers_visible();
   }
   const Schedule<W> schedule(p, order, first_block);
   __syncthreads();
-  if (warp < 4) {
-    take_registers<240>();
-    run_chain_group<W>(p, memory, warp, lane);
-  } else if (warp < W::kWorkers) {
-    if constexpr (!W::kJoint) drop_registers<152>();
-    run_output_group<W>(p, memory, warp - 4, lane);
+  if (warp < W::kWorkers) {
+    if constexpr (W::kJoint) take_registers<240>();
+    run_products<W>(p, memory, warp, lane);
   } else {
-    drop_registers<40>();
+    if constexpr (W::kJoint) drop_registers<40>();
     if (warp == W::kWorkers && lane == 0) run_copies<W>(p, schedule, memory);
   }
 }
