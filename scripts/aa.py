@@ -14,7 +14,8 @@ several, are evaluated anywhere, without measuring:
         --calls-per-slot 2 --filled 3 --recorded FIRST.jsonl.gz --recorded SECOND.jsonl.gz
 
 and with ``--as-rounds 16`` also as comparisons of so many rounds, each of which is a block of one
-of the recorded pairs of processes.
+of the recorded pairs of processes. ``--spread`` instead says how much recorded rounds scatter, and
+how long one took; nothing is drawn then.
 
 Without ``--slowdown`` nothing is
 slowed: GPU solutions cannot be.
@@ -25,12 +26,15 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import math
 import os
 import platform
 import statistics
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--rounds", action=argparse.BooleanOptionalAction, default=None)
     found.add_argument("--rounds-ahead", type=int, default=None, help="opened side by side")
     found.add_argument("--as-rounds", type=int, default=None, help="rounds, of what is recorded")
+    found.add_argument("--spread", action="store_true", help="of recorded rounds, and no more")
     found.add_argument("--filled", type=int, default=FILLED, help="least blocks of a recording")
     found.add_argument("--budget-s", type=float, default=None, help="of one comparison")
     found.add_argument("--root", type=Path, default=None)
@@ -188,6 +193,56 @@ def as_rounds(setting: Setting, solution: Solution, arguments: argparse.Namespac
     )
 
 
+def spread(setting: Setting, solution: Solution, arguments: argparse.Namespace) -> str:
+    """By how much the rounds of each journal scatter: ratios of mean latencies, all workloads."""
+    definition = setting.catalog.resolve(solution.definition)
+    workloads = setting.catalog.select(definition, arguments.workload or ["rep"])
+    by_uuid = {workload.uuid: shape_of(workload) for workload in workloads}
+    weights = Counter(by_uuid.values())
+    lines = []
+    for path in arguments.recorded:
+        found: dict[str, dict[Any, list[PairedBlock]]] = defaultdict(lambda: defaultdict(list))
+        times: dict[str, list[datetime]] = defaultdict(list)
+        for line in _lines(path):
+            unit = json.loads(line)
+            parts = unit["key"].split("/")
+            if parts[0] == "aa" and parts[3] == "block" and "a_ns" in unit["value"]:
+                fields = {name: unit["value"][name] for name in ("a_ns", "b_ns", "order")}
+                found[parts[2]][by_uuid[parts[5]]].append(PairedBlock(**fields))
+                times[parts[2]].append(datetime.fromisoformat(unit["time"]))
+        ratios = [_round_ratios(each, weights) for each in found.values()]
+        ratios = [each for each in ratios if len(each) > 1]
+        inside = [value - statistics.fmean(each) for each in ratios for value in each]
+        freedom = len(inside) - len(ratios)
+        deviation = math.sqrt(sum(value * value for value in inside) / freedom)
+        means = [statistics.fmean(each) for each in ratios]
+        expected = deviation * math.sqrt(statistics.fmean(1 / len(each) for each in ratios))
+        seconds = [(max(each) - min(each)).total_seconds() for each in times.values()]
+        taken = sum(seconds) / sum(max(1, len(each) - 1) for each in ratios)
+        lines.append(
+            f"{path.name}: {len(ratios)} comparisons, {len(inside)} rounds of {taken:.2f} s; a "
+            f"round scatters by {deviation:.2%}, means of comparisons by "
+            f"{statistics.stdev(means):.2%}, {expected:.2%} if rounds have nothing in common"
+        )
+    return "\n".join(lines)
+
+
+def _round_ratios(
+    blocks: Mapping[Any, list[PairedBlock]], weights: Mapping[Any, int]
+) -> list[float]:
+    """Of each complete round the logarithm of B's mean latency over A's."""
+    found = []
+    for of_round in zip(*(blocks.get(shape, ()) for shape in weights), strict=False):
+        total = {"a": 0.0, "b": 0.0}
+        for block, weight in zip(of_round, weights.values(), strict=True):
+            for name, samples in (("a", block.a_ns), ("b", block.b_ns)):
+                half = len(samples) // 2
+                slots = statistics.median(samples[:half]), statistics.median(samples[half:])
+                total[name] += weight * statistics.fmean(slots)
+        found.append(math.log(total["b"] / total["a"]))
+    return found
+
+
 def _lines(path: Path) -> list[str]:
     raw = path.read_bytes()
     return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode().splitlines()
@@ -269,6 +324,9 @@ def main() -> int:
     if arguments.recorded:
         # Nothing is measured: the target need not be here.
         setting = Setting(catalog, get_target(target), options)
+        if arguments.spread:
+            print("\n".join(spread(setting, solution, arguments) for solution in solutions))
+            return 0
         show([evaluate(setting, solution, arguments) for solution in solutions], arguments)
         if arguments.as_rounds:
             print("\n".join(as_rounds(setting, each, arguments) for each in solutions))

@@ -49,9 +49,9 @@ class CudaTarget:
     compute_capability: tuple[int, int]
     kind: Literal["cpu", "cuda", "simulated"] = "cuda"
     timer: str = "cupti"
-    calls_per_slot: int = 2
-    """A checked cold call takes about 16 ms, whatever the solution, and starting both processes of
-    a round 1.1 s: with so many, calls add about as much to the noise of a round as processes."""
+    calls_per_slot: int = 1
+    """A second one made a round of all shapes 0.5 s longer and its scatter no smaller: 1.70 against
+    1.72 % of the mean (H200, 2026-11-30); a further round is worth more."""
     rounds: bool = True
     """Processes of one solution differed by up to 10 % in kernels of 2 us (H200, 2026-11-30)."""
     rounds_ahead: int = 4
