@@ -42,6 +42,7 @@ from kopt_harness.bench.detection import failure_rate_upper
 from kopt_harness.bench.resample import detectable_effect, redraw
 from kopt_harness.bench.sequence import Rule
 from kopt_harness.bench.stats import block_levels
+from kopt_harness.bench.student import student_quantile
 from kopt_harness.calibrate_timing import FILLED, calibrate_timing
 from kopt_harness.catalog import Catalog
 from kopt_harness.conclusion import shape_of
@@ -56,6 +57,9 @@ from kopt_harness.targets import best_target, get_target
 from kopt_harness.timing_report import Decisions, TimingCalibration
 
 ENVIRONMENT = "environment"
+SPAN_S = 60.0
+"""Device time in which a comparison on a GPU is to be decided."""
+POWER = 0.95
 
 
 def parser() -> argparse.ArgumentParser:
@@ -219,12 +223,20 @@ def spread(setting: Setting, solution: Solution, arguments: argparse.Namespace) 
         expected = deviation * math.sqrt(statistics.fmean(1 / len(each) for each in ratios))
         seconds = [(max(each) - min(each)).total_seconds() for each in times.values()]
         taken = sum(seconds) / sum(max(1, len(each) - 1) for each in ratios)
+        held = int(SPAN_S / taken)
+        half = _half_width(held, setting.options.confidence, deviation)
+        least = half + student_quantile(POWER, held - 1) * deviation / math.sqrt(held)
         lines.append(
             f"{path.name}: {len(ratios)} comparisons, {len(inside)} rounds of {taken:.2f} s; a "
             f"round scatters by {deviation:.2%}, means of comparisons by "
-            f"{statistics.stdev(means):.2%}, {expected:.2%} if rounds have nothing in common"
+            f"{statistics.stdev(means):.2%}, {expected:.2%} if rounds have nothing in common; "
+            f"{SPAN_S:g} s hold {held}: half width {half:.2%}, found in {POWER:.0%}: {least:.2%}"
         )
     return "\n".join(lines)
+
+
+def _half_width(rounds: int, confidence: float, deviation: float) -> float:
+    return student_quantile((1 + confidence) / 2, rounds - 1) * deviation / math.sqrt(rounds)
 
 
 def _round_ratios(

@@ -1,4 +1,4 @@
-"""All that docs/ says of a GPU, measured anew on the GPU that is here.
+"""Most of what docs/ says of a GPU, measured anew on the GPU that is here.
 
 Three kinds of jobs, each a command of its own that can be run by hand (``--list`` prints them):
 
@@ -167,8 +167,8 @@ def usable(catalog: Catalog, definition: Definition, target: Target) -> list[str
             found.append(name)
             graphed(peer)
             found.append(f"{name}@graph")
-        except KoptError:
-            continue
+        except KoptError as error:
+            print(f"{definition.kopt.alias}: {name}: {error.message}", file=sys.stderr)
     return found
 
 

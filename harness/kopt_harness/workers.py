@@ -311,8 +311,8 @@ class Workers:
     def _freeze(self, client: WorkerClient) -> None:
         """Stops a process, unless a profiler has started it; nobody else is called there then.
 
-        ncu takes an application that goes on after a stop for one that has failed: ``error code
-        (18)`` is the number of SIGCONT.
+        ncu seems to take an application that goes on after a stop for one that has failed: its
+        ``error code (18)`` is the number of SIGCONT.
         """
         if self._observer is None:
             client.freeze()
@@ -477,7 +477,7 @@ class Workers:
             time.sleep(_MEMORY_LOOK_S)
 
     def _memory_of_others(self) -> int:
-        """Bytes of the device that living processes have which are not of this session.
+        """Bytes of the device that living processes have which are not among these workers.
 
         Another session of this kopt, or another kopt, may check on the device at the same time.
         Nothing of a solution that has ended lives: its processes are gone, or its survivors are

@@ -1,7 +1,7 @@
 """Starts an application on the simulated device and prints how long its kernels took.
 
 ``python -P -m kopt_harness.simulated.profiler PROGRAM [ARGUMENT ...]`` ends as the application
-does, and prints the table of ``kopt_harness.external.report`` then. As ncu does, it takes an
+does, and prints the table of ``kopt_harness.external.report`` then. As ncu seems to, it takes an
 application that was stopped and goes on for one that has failed.
 """
 
