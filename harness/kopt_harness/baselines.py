@@ -203,8 +203,9 @@ def compare_baselines(
     """Times a correct solution beside each baseline: ABBA blocks, one lease for each baseline.
 
     A baseline that gives a wrong answer ends its own comparison and says so in its reason; the
-    solution's verdict is its own. A peer is wrong by the contest's rule alone: a library may round
-    as it does. What the strict tier has against it stands in ``deviations``.
+    solution's verdict is its own. A peer is held to the contest's rule alone, in 99 of 100 elements
+    of each output: a library may round as it does. What a tier has against it stands in
+    ``deviations``.
 
     Args:
         setting: catalog, target and options.

@@ -24,6 +24,8 @@ __all__ = ["Call", "Calls"]
 
 _QUIET_S = 0.001
 """The judge looks at the outputs, waits so long, and looks again."""
+PEER_MATCHED = 0.99
+"""Share of each output that a library must have right by the contest's rule to be timed."""
 _LONG_QUIET_S = 0.3
 """The same once for a solution whose outputs are wrong: they may still be on their way."""
 
@@ -71,10 +73,15 @@ class Calls:
         self._watched: set[str] = set()
         self._peers: frozenset[str] = frozenset()
         self._deviations: dict[str, Reason] = {}
+        self._against_contest: set[str] = set()
 
     @contextmanager
     def held_to_contest(self, sha256s: frozenset[str]) -> Iterator[None]:
-        """Within it what the strict tier has against these solutions is kept, and ends no call."""
+        """Within it these solutions may round as they do.
+
+        What the strict tier has against them is kept and ends no call, and so is what the contest's
+        rule has against a call in which nearly every element is right by it.
+        """
         before, self._peers = self._peers, sha256s
         try:
             yield
@@ -82,7 +89,7 @@ class Calls:
             self._peers = before
 
     def deviation(self, sha256: str) -> Reason | None:
-        """The first that it had against a solution that is held to the contest's rule alone."""
+        """The first that the tiers had against a solution that is held to the contest's rule."""
         return self._deviations.get(sha256)
 
     def make(self, call: Call) -> CallOutcome:
@@ -91,7 +98,7 @@ class Calls:
         Raises:
             CandidateFailedError: wrong, crashed, timed out, or touched what is not its own.
         """
-        before = self._cpu_use(call)
+        before = self._cpu_use(call) if self._knows_flush(call) else {}
         # Contents that were in a call before are never in one again.
         refilled = self._workers.ask_judge(
             "refill", set=call.number, shifts=call.shifts, vary=call.vary, hold=call.timed
@@ -116,6 +123,10 @@ class Calls:
             (*noticed, *called.early, *late),
         )
 
+    def _knows_flush(self, call: Call) -> bool:
+        """Whether processor time before a call can be told from that of a flush."""
+        return call.timed and self._workers.flush_cpu_ns is not None
+
     def _cpu_use(self, call: Call) -> CpuUse:
         return cpu_use(self._workers.candidate(call.sha256).processes())
 
@@ -134,7 +145,8 @@ class Calls:
             )
             if call.timed:
                 client.answer(timeout_s=call.timeout_s, expect="flushed")
-                processes = client.processes()
+                watched = self._flushed_by_judge or self._knows_flush(call)
+                processes = client.processes() if watched else []
                 asked_ns = time.perf_counter_ns()
                 completed = self._workers.ask_judge(
                     "complete",
@@ -189,12 +201,20 @@ class Calls:
             raise _blamed(Verdict.FAIL, call, "input-modified", f"wrote to the input {names}")
         tiers = {name: TierResult.model_validate(t) for name, t in answer["tiers"].items()}
         for tier in tiers.values():
-            if tier.verdict == "fail" and tier.tier == "strict" and call.sha256 in self._peers:
-                self._deviations.setdefault(call.sha256, _wrong(tier, call))
+            if tier.verdict == "fail" and call.sha256 in self._peers and _timed_still(tier):
+                self._note_deviation(tier, call)
             elif tier.verdict in ("fail", "invalid"):
                 verdict = Verdict(tier.verdict)
                 raise CandidateFailedError(verdict, call.phase, _wrong(tier, call), tiers)
         return tiers
+
+    def _note_deviation(self, tier: TierResult, call: Call) -> None:
+        """The first, or the first against the contest's rule, which says more."""
+        sha = call.sha256
+        if tier.tier == "contest" and sha not in self._against_contest:
+            self._against_contest.add(sha)
+            self._deviations.pop(sha, None)
+        self._deviations.setdefault(sha, _wrong(tier, call))
 
     def _late_writes(self, call: Call) -> list[str]:
         """Wrong outputs that change after all: in the arena, or where they were returned."""
@@ -208,6 +228,13 @@ class Calls:
             except WireError as error:
                 raise self._workers.failed(call.sha256, call.phase, error) from error
         return late
+
+
+def _timed_still(tier: TierResult) -> bool:
+    """Whether a library that failed a tier is timed: not one that computes something else."""
+    if tier.tier == "strict":
+        return True
+    return bool(tier.outputs) and all(o.matched_ratio >= PEER_MATCHED for o in tier.outputs)
 
 
 def _require_honest(claim: Conduct, call: Call) -> None:

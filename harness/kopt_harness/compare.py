@@ -90,7 +90,7 @@ class Pair:
     peers: frozenset[str] = frozenset()
     """SHA-256 of those that are a library's, and held to the contest's rule alone."""
     deviations: dict[str, Reason] = field(default_factory=dict)
-    """What the strict tier has against these, the first of it, by name."""
+    """What the tiers have against these although they are timed, by name."""
     batched: bool = False
     """Whether the first block of each workload ends with calls of B back to back: some ten
     milliseconds, too many for every workload of a sweep."""
@@ -217,7 +217,7 @@ class Pair:
         left = max(0, self._planned - self._round - 1)
         ahead = min(left, self.setting.rounds_ahead - 1)
         opened = [(each, self.built[each.sha256].path) for each in order]
-        self.session.open_all(opened, ahead=ahead)
+        self.session.open_all(opened, ahead=ahead, timed=True)
         if not ahead and self._round + 1 < self.rule.blocks_max:
             for each in order:
                 self.session.prepare(each, self.built[each.sha256].path)
@@ -245,7 +245,7 @@ class Pair:
             self.skipped[workload.uuid] = skipped
             return
         for name, reason in record.get("deviations", {}).items():
-            self.deviations.setdefault(name, Reason.model_validate(reason))
+            self.deviations[name] = Reason.model_validate(reason)
         for flag in record["flags"]:
             self.raised.setdefault(workload.uuid, []).append(Flag.model_validate(flag))
         self.flush_bytes = record["flush_bytes"]
@@ -348,8 +348,17 @@ def compare_pair(
     workloads: Sequence[Workload],
     *,
     progress: BlockProgress | None = None,
+    thorough: bool = False,
 ) -> Comparison:
-    """Measures until the comparison is decided, every workload is full, or time is up."""
+    """Measures until the comparison is decided, every workload is full, or time is up.
+
+    Args:
+        pair: two solutions, and what is known of them.
+        workloads: those to compare on.
+        progress: called after each workload.
+        thorough: whether a B that is faster is measured on until no estimate beside the mean,
+            which a promotion asks for, is above the margin by chance alone.
+    """
     options = pair.setting.options
     started = time.monotonic()
     wanted = {workload.uuid: pair.setting.blocks_min for workload in workloads}
@@ -361,7 +370,7 @@ def compare_pair(
             comparison = conclude_comparison(pair, workloads, look)
             if pair.failure is not None:
                 return comparison
-            open_ = open_workloads(pair, workloads, comparison.decision)
+            open_ = open_workloads(pair, workloads, comparison.decision, thorough=thorough)
             if not open_ or time.monotonic() - started > options.budget_s:
                 return comparison
             for uuid in open_:

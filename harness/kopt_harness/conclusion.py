@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kopt_harness.bench.regressions import ERROR, secondary
+from kopt_harness.bench.regressions import ERROR, Secondary, secondary
 from kopt_harness.bench.sequence import Rule
 from kopt_harness.bench.stats import (
     MIN_FREEDOM,
@@ -69,7 +69,7 @@ class Recorded(Protocol):
     skipped: dict[str, str]
     """Why a workload is not timed, by uuid."""
     deviations: dict[str, Reason]
-    """What the strict tier has against a library's peer, by name."""
+    """What the tiers have against a library's peer that is timed, by name."""
 
     @property
     def margin(self) -> Margin:
@@ -97,7 +97,7 @@ def conclude_comparison(pair: Recorded, workloads: Sequence[Workload], look: int
         ratio, ci, decision = found.interval.ratio, found.interval[1:3], found.decision
         reason = "" if decision != "ambiguous" else _why_open(found.interval)
         reason = "; ".join(filter(None, [reason, *pair.skipped.values()]))
-        beside = _secondary(pair, levels, workloads)
+        beside = SecondaryRatios(**_beside(pair, levels, workloads).fields())
         tests = pair.rule.regressions(list(levels.values()))
         slower = {uuid: t.adjusted_p for uuid, t in zip(levels, tests, strict=True)}
     else:
@@ -154,9 +154,20 @@ def levels_of(pair: Recorded, workloads: Sequence[Workload]) -> dict[str, Levels
 
 
 def open_workloads(
-    pair: Recorded, workloads: Sequence[Workload], decision: ComparisonDecision
+    pair: Recorded,
+    workloads: Sequence[Workload],
+    decision: ComparisonDecision,
+    *,
+    thorough: bool = False,
 ) -> list[str]:
-    """The workloads that are to have more blocks; none where the comparison is at its end."""
+    """The workloads that are to have more blocks; none where the comparison is at its end.
+
+    Args:
+        pair: what was measured.
+        workloads: all that are compared.
+        decision: of the last look.
+        thorough: whether the estimates beside the mean must be settled as well.
+    """
     levels = levels_of(pair, workloads)
     if not levels or any(len(each) < 2 for each in levels.values()):
         return []
@@ -166,6 +177,8 @@ def open_workloads(
         chosen = pair.rule.uncertain(found)
     elif decision == "faster":
         chosen = pair.rule.suspicious(found)
+        if thorough and not chosen:
+            chosen = pair.rule.unsettled(found, _beside(pair, levels, workloads))
     if chosen and pair.rule.rounds:
         # What a process does to one workload it may do to all: they stay in step.
         chosen = [n for n, each in enumerate(found) if len(each) < pair.rule.blocks_max]
@@ -178,16 +191,13 @@ def _why_open(interval: RatioInterval) -> str:
     return "the interval straddles the margin"
 
 
-def _secondary(
-    pair: Recorded, levels: dict[str, Levels], workloads: Sequence[Workload]
-) -> SecondaryRatios:
+def _beside(pair: Recorded, levels: dict[str, Levels], workloads: Sequence[Workload]) -> Secondary:
     catalog = pair.setting.catalog
     regimes = catalog.regimes(catalog.resolve(pair.a.definition))
     timed = [w for w in workloads if w.uuid in levels]
     shapes = [shape_of(w) for w in timed]
     names = [regimes[w.uuid] for w in timed]
-    found = secondary([levels[w.uuid] for w in timed], names, shapes)
-    return SecondaryRatios(**found.fields())
+    return secondary([levels[w.uuid] for w in timed], names, shapes)
 
 
 def _row_blocks(pair: Recorded, workloads: Sequence[Workload]) -> dict[str, list[PairedBlock]]:

@@ -154,13 +154,16 @@ class Session:
         """
         self.open_all([(solution, build_path)])
 
-    def open_all(self, solutions: Sequence[tuple[Solution, str]], *, ahead: int = 0) -> None:
+    def open_all(
+        self, solutions: Sequence[tuple[Solution, str]], *, ahead: int = 0, timed: bool = False
+    ) -> None:
         """Loads solutions, each in a process of its own; those that are warm stay as they are.
 
         Args:
             solutions: each with the place of its build.
             ahead: so many further processes of each are opened with them, for the times that it
                 is opened again.
+            timed: whether they are for timed calls alone, so that their timer begins at once.
 
         Raises:
             CandidateFailedError: it cannot be loaded, or has tampered with its process.
@@ -170,7 +173,7 @@ class Session:
         cold = [each for sha, each in by_sha.items() if not self._workers.is_open(sha)]
         if not cold:
             return
-        self._workers.open(*cold, ahead=ahead)
+        self._workers.open(*cold, ahead=ahead, timed=timed)
         self._inputs.note_loaded(*(solution.sha256 for solution, _ in cold))
 
     def keep_caches(self, sha256s: Collection[str]) -> None:
@@ -238,11 +241,11 @@ class Session:
         return self._calls.make(asked)
 
     def held_to_contest(self, sha256s: frozenset[str]) -> AbstractContextManager[None]:
-        """Within it the strict tier ends no call of these: libraries are timed as they round."""
+        """Within it these are libraries, and timed as they round: see ``Calls``."""
         return self._calls.held_to_contest(sha256s)
 
     def deviation(self, sha256: str) -> Reason | None:
-        """What the strict tier has against such a solution so far, the first of it."""
+        """The first that a tier has against such a solution so far."""
         return self._calls.deviation(sha256)
 
     def random_shifts(self, *, some: bool) -> dict[str, int]:

@@ -92,7 +92,7 @@ def sweep(
             return SweepResult(evaluation=evaluation, comparison=None, complete=complete)
         if incumbent is not None:
             pair = pair or Pair.of(setting, session, ledger, incumbent, candidate)
-            comparison = compare_pair(pair, workloads)
+            comparison = compare_pair(pair, workloads, thorough=True)
             evaluation = with_pair(evaluation, pair)
             complete = complete and all(row.ratio is not None for row in comparison.workloads)
         if not baselines or evaluation.verdict != Verdict.PASS:

@@ -144,13 +144,15 @@ class Workers:
         if solution.sha256 not in self._spare:
             self._spare[solution.sha256] = self._candidate_client(solution.sha256, build_path)
 
-    def open(self, *solutions: tuple[Solution, str], ahead: int = 0) -> None:
+    def open(self, *solutions: tuple[Solution, str], ahead: int = 0, timed: bool = False) -> None:
         """Opens the processes of solutions, side by side, and has each load its solution alone.
 
         Args:
             solutions: each with the place of its build.
             ahead: so many further processes of each are opened with them, without any candidate
                 code, and stopped until they are the next ones of their solution.
+            timed: whether they are for timed calls alone, and no profiler: their timer begins to
+                record before they wait, all of them at the same time.
 
         Raises:
             CandidateFailedError: one cannot be loaded, or has tampered with its process.
@@ -159,7 +161,7 @@ class Workers:
         self._require_well()
         self.judge()
         if not all(self._ready.get(solution.sha256) for solution, _ in solutions):
-            self._make_ready(solutions, 1 + ahead)
+            self._make_ready(solutions, 1 + ahead, timed)
         self._stop_awake()
         self._awake = None
         for solution, _ in solutions:
@@ -176,7 +178,9 @@ class Workers:
     def _all_ready(self) -> list[WorkerClient]:
         return [client for clients in self._ready.values() for client in clients]
 
-    def _make_ready(self, solutions: Sequence[tuple[Solution, str]], count: int) -> None:
+    def _make_ready(
+        self, solutions: Sequence[tuple[Solution, str]], count: int, timed: bool
+    ) -> None:
         """Brings each to so many processes that wait, stopped, for their solution."""
         fresh: list[tuple[Solution, WorkerClient]] = []
         for solution, build_path in solutions:
@@ -189,7 +193,7 @@ class Workers:
         self._awake = None
         with ThreadPoolExecutor(max_workers=1 + len(fresh)) as pool:
             ended = pool.submit(self._end, self._take_spent())
-            answers = [pool.submit(self._ask_to_open, *each) for each in fresh]
+            answers = [pool.submit(self._ask_to_open, *each, timed) for each in fresh]
         ended.result()
         for answer in answers:
             error = answer.exception()
@@ -202,7 +206,7 @@ class Workers:
         for _, client in fresh:
             self._freeze(client)
 
-    def _ask_to_open(self, solution: Solution, client: WorkerClient) -> dict[str, Any]:
+    def _ask_to_open(self, solution: Solution, client: WorkerClient, timed: bool) -> dict[str, Any]:
         """No candidate code runs in it; called in a thread of its own."""
         return _timed_phase(
             client,
@@ -216,6 +220,7 @@ class Workers:
                 cache=self._setting.options.cache,
                 l2_bytes=self._setting.l2_bytes,
                 own_calls=self._own_calls,
+                timed=timed,
                 **self._device_fields(),
             ),
         )

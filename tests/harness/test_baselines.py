@@ -437,7 +437,7 @@ def test_a_peer_is_held_to_the_contests_rule_alone(
     assert "strict tier" in found.baselines["doubled"].deviations["doubled"].detail
     row = baselines_document(found)["baselines"]["doubled"]
     assert row["ratio"] is not None
-    assert "the strict tier would refuse it" in _baseline_line("doubled", row)
+    assert "as a candidate it would be refused" in _baseline_line("doubled", row)
     again = sweep(setting, candidate, None, smallest[:1], ledger)
     assert again.baselines["doubled"].deviations == found.baselines["doubled"].deviations
     with Session(setting, definition, smallest[:1]) as session:
@@ -452,6 +452,30 @@ def test_a_peer_is_held_to_the_contests_rule_alone(
             session.call(coarse.sha256, number, phase="check", timed=False, full=True)
     copied = sweep(setting, coarse, None, smallest[:1], DictLedger())
     assert copied.evaluation.verdict == Verdict.FAIL
+
+
+@pytest.mark.parametrize(("rows", "timed"), [(1, True), (2, False)])
+def test_a_peer_that_misses_the_contests_rule_in_few_elements_is_timed(
+    tmp_path: Path, smallest: list[Workload], honest: str, rows: int, timed: bool
+) -> None:
+    """One row of 128 may be a library's rounding; two are another operator."""
+    source = honest.replace(
+        "new_state.copy_(fresh)", f"new_state.copy_(fresh); new_state[..., :{rows}, :] += 100.0"
+    )
+    assert source != honest
+    catalog = _root_with_peer(tmp_path, source)
+    definition = catalog.resolve("gdn_decode")
+    candidate = catalog.solution(definition, "torch-vectorized").solution
+    setting = Setting.here(catalog, "cpu", OPTIONS.model_copy(update={"baselines": ("doubled",)}))
+    found = sweep(setting, candidate, None, smallest[:1], DictLedger())
+    assert found.evaluation.verdict == Verdict.PASS
+    comparison = found.baselines["doubled"]
+    if timed:
+        assert comparison.ratio is not None
+        assert "contest tier" in comparison.deviations["doubled"].detail
+    else:
+        assert comparison.ratio is None
+        assert "contest tier" in comparison.reason
 
 
 def _root_with_peer(path: Path, source: str) -> Catalog:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kopt_harness.bench.noise_models import NoiseModel
-from kopt_harness.bench.regressions import ERROR, holm, regressions, secondary
+from kopt_harness.bench.regressions import ERROR, Secondary, holm, regressions, secondary
 from kopt_harness.bench.sequence import Rule, next_order, run_sequence
 from kopt_harness.bench.stats import (
     FEW_BLOCKS_FACTOR,
@@ -429,6 +429,25 @@ def test_suspicion_begins_at_one_in_twenty(p: float, looked_into: bool) -> None:
     made = of_logs([mean + 0.01, mean - 0.01, mean])
     assert regressions([made], 0.02)[0].plain_p == pytest.approx(p)
     assert rule.suspicious([made]) == ([0] if looked_into else [])
+
+
+def beside(median: float, p95: float, worst: float) -> Secondary:
+    """Estimates beside a mean."""
+    return Secondary(median, p95, max(p95, worst), {"small": worst, "large": 0.9})
+
+
+@pytest.mark.parametrize("above", ["median", "p95", "worst"])
+def test_looks_alone_bar_nothing_until_blocks_are_full(above: str) -> None:
+    """A workload that looks slower and is not shown to be gets more blocks, if it bars B."""
+    rule = Rule(3, 5, 0.99, 0.02)
+    quick = of_logs([-0.2, -0.21, -0.19])
+    looks_slower = of_logs([-0.1, 0.2, 0.05])
+    slower = of_logs([0.9, 0.901, 0.9, 0.899])
+    full = of_logs([-0.1, 0.2, 0.05, 0.3, -0.1])
+    levels = [quick, looks_slower, slower, full]
+    low = {"median": 0.9, "p95": 1.02, "worst": 1.0}
+    assert rule.unsettled(levels, beside(**low)) == []
+    assert rule.unsettled(levels, beside(**low | {above: 1.021})) == [1]
 
 
 def test_regressions_are_called_at_five_per_cent() -> None:

@@ -25,15 +25,20 @@ from ._common import (
 from ._judging import CacheOption, TimerOption, measure_options, open_setting
 
 if TYPE_CHECKING:
-    from kopt_harness.schema import Comparison
+    from kopt_harness.schema import Comparison, Definition, Solution
     from rich.console import Console
+
+    from ._common import AppState
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         rich_help_panel=JUDGE,
-        epilog=examples("kopt compare old-solution new-solution --workload all"),
+        epilog=examples(
+            "kopt compare old-solution new-solution --workload all",
+            "kopt compare peers/fa3@graph new-solution --exit-code",
+        ),
     )(compare)
 
 
@@ -51,16 +56,19 @@ def compare(
         bool, typer.Option("--exit-code", help="Exit 1 unless the decision is faster.")
     ] = False,
 ) -> None:
-    """Compare two solutions in paired blocks; ``faster`` means that B is faster than A."""
+    """Compare two solutions in paired blocks; ``faster`` means that B is faster than A.
+
+    ``@graph`` behind a solution replays each of its calls from a CUDA graph.
+    """
     from kopt_harness.baselines import peers_among
     from kopt_harness.compare import Pair, compare_pair
     from kopt_harness.ledger import DictLedger
     from kopt_harness.session import Session
 
     state = state_of(ctx)
-    first = load_solution(state, a)
+    first = _given(state, a)
     definition = state.catalog.resolve(first.definition)
-    second = load_solution(state, b, definition=definition)
+    second = _given(state, b, definition=definition)
     workloads = pick_workloads(state, definition, workload)
     options = measure_options(state, trials=trials, seed=seed, timer=timer, cache=cache)
     setting = open_setting(state, target, options)
@@ -77,6 +85,16 @@ def compare(
     raise typer.Exit(1 if demand and comparison.decision != "faster" else 0)
 
 
+def _given(state: AppState, path: Path, *, definition: Definition | None = None) -> Solution:
+    """The solution of an argument, plain or replayed."""
+    from kopt_harness.baselines import GRAPH
+    from kopt_harness.graphed import graphed
+
+    plain = Path(str(path).removesuffix(GRAPH))
+    solution = load_solution(state, plain, definition=definition)
+    return solution if plain == path else graphed(solution)
+
+
 def print_comparison(console: Console, comparison: Comparison) -> None:
     """The decision with its interval, and a row for each workload."""
     console.print(f"A {comparison.a.name} ({comparison.a.sha256[:12]})")
@@ -89,7 +107,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         text += f"margin {comparison.margin:.2%} ({comparison.margin_source})"
     console.print(text + (f"; {comparison.reason}" if comparison.reason else ""))
     for name, found in comparison.deviations.items():
-        console.print(f"{name}: the strict tier would refuse it: {found.detail}", soft_wrap=True)
+        console.print(f"{name}: as a candidate it would be refused: {found.detail}", soft_wrap=True)
     rows = [
         [
             row.uuid[:12],

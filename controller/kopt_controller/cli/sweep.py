@@ -345,5 +345,5 @@ def _baseline_line(name: str, found: dict[str, Any]) -> str:
         return f"baseline {name}: not timed: {found['reason']}"
     text = f"baseline {name}: {ratio_text(found['ratio'], found['ci'])} times the mean latency"
     if found["deviation"]:
-        text += f"; the strict tier would refuse it: {found['deviation']}"
+        text += f"; as a candidate it would be refused: {found['deviation']}"
     return text + (f"; {found['reason']}" if found["reason"] else "")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kopt_harness.schema import BlockOrder, ComparisonDecision, PairedBlock
 
-from .regressions import Regression, regressions
+from .regressions import Regression, Secondary, regressions
 from .stats import (
     Levels,
     RatioInterval,
@@ -139,6 +139,29 @@ class Rule(NamedTuple):
                 each.plain_p < _SUSPICIOUS
                 or (counts[position] < _TELLING_BLOCKS and each.ratio > looks_slower)
             )
+        ]
+
+    def unsettled(self, workloads: Sequence[Levels], beside: Secondary) -> list[int]:
+        """Workloads that look slower without being shown to be, where looks alone bar B.
+
+        A promotion asks for estimates without a test as well: the median, the 95th percentile
+        and the worst regime. With few blocks they are noise, and more blocks are due.
+
+        Args:
+            workloads: at least two blocks of each.
+            beside: those estimates, of the same blocks.
+
+        Returns:
+            Their positions, without those that are full; none where no estimate is above the
+            margin.
+        """
+        limit = 1 + self.margin
+        if max(beside.median_ratio, beside.p95_ratio, beside.worst_regime_ratio) <= limit:
+            return []
+        return [
+            position
+            for position, each in enumerate(self.regressions(workloads))
+            if each.ratio > limit and not each.slower and len(workloads[position]) < self.blocks_max
         ]
 
     def regressions(self, workloads: Sequence[Levels]) -> list[Regression]:

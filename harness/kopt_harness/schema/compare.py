@@ -86,8 +86,8 @@ class Comparison(Model):
     """Null where the comparison has no ratio."""
     workloads: tuple[WorkloadComparison, ...] = ()
     deviations: dict[str, Reason] = {}
-    """The first that the strict tier has against a library's peer, which is timed all the same,
-    by its name."""
+    """The first that a tier has against a library's peer, which is timed all the same, by its
+    name; of the contest's rule rather than of the strict tier."""
 
     @property
     def regressions(self) -> tuple[WorkloadComparison, ...]:

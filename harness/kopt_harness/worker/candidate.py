@@ -14,7 +14,7 @@ from typing import Any
 import torch  # while the judge opens; every candidate needs it
 
 from kopt_harness.bench.timers import Sample, Timer, make_timer
-from kopt_harness.build.loading import load
+from kopt_harness.build.loading import import_libraries, load
 from kopt_harness.layout import Arena
 from kopt_harness.schema import Definition, Solution
 from kopt_harness.untrusted import candidate_code
@@ -53,7 +53,11 @@ class Candidate:
         self._function: Any = None
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Opens the device and maps the judge's arena; loads no candidate code yet."""
+        """Opens the device and maps the judge's arena; loads no candidate code yet.
+
+        With ``timed`` the timer begins to record, which takes the device's profilers from everybody
+        else in this process.
+        """
         with self._phases("open"):
             self._definition = Definition.model_validate(request["definition"])
             self._solution = Solution.model_validate(request["solution"])
@@ -61,6 +65,9 @@ class Candidate:
             arena = Arena.model_validate(request["arena"])
             self._device.attach(arena, self._arena_fd, request["export"])
             self._timer = self._make_timer(request)
+            import_libraries(self._solution)
+            if request.get("timed"):
+                self._timer.flush()
             flush_cpu_ns = self._flush_cpu_ns()
             own = [self._own_call() for _ in range(request.get("own_calls", 0))]
             self._tripwires = Tripwires(self._timer)
