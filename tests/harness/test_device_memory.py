@@ -61,3 +61,13 @@ def test_what_living_processes_took_is_not_missing(
     found = opened._device_fault(Judge(free * GIB))  # type: ignore[arg-type]
     assert bool(found) == fault
     assert not fault or "did not come back" in found
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_one(opened: Workers) -> None:
+    """Who was interrupted in a request ends the session, and the device is looked at as ever."""
+    judge = opened.judge()
+    judge.send("watch", quiet_s=0.0)
+    opened._free_bytes = None
+    assert opened._device_fault(judge) == ""
+    judge.send("no such request")
+    assert opened.ask_judge("canary")["ok"]

@@ -15,6 +15,7 @@ from kopt_harness.build import build_in_worker
 from kopt_harness.build.loading import load
 from kopt_harness.catalog import Catalog
 from kopt_harness.errors import UnavailableError
+from kopt_harness.pack import load as load_solution
 from kopt_harness.pack import pack, read_tunables
 from kopt_harness.root import find_root
 from kopt_harness.schema import Artefact, BuildResult
@@ -26,6 +27,7 @@ SOLUTIONS = {
     name: DEFINITION / "solutions" / f"{name}-recurrent" for name in ("cuda", "cute", "triton")
 }
 HEADS, HEAD_SIZE, WARP = 8, 128, 32
+RETAINED = sorted((ROOT / "artifacts" / "retained").glob("*/h200/solution.json"))
 LARGE_BATCH = 64
 PACKAGES = {"cuda": "tvm_ffi", "cute": "cutlass", "triton": "triton"}
 
@@ -92,6 +94,23 @@ def test_prefill_cross_compiles_without_spills(tmp_path: Path, target: str) -> N
     assert kernels, result.log
     assert {kernel.arch for kernel in kernels} == {get_target(target).arch}
     assert {kernel.spill_bytes for kernel in kernels} == {0}
+
+
+@pytest.mark.parametrize("file", RETAINED, ids=lambda file: file.parts[-3])
+def test_what_is_retained_for_h200_builds_for_b200(tmp_path: Path, file: Path) -> None:
+    """The bytes of the evidence, which a folder may have left behind."""
+    catalog = Catalog(find_root(ROOT))
+    solution = load_solution(file, known=catalog).solution
+    definition = catalog.resolve(solution.definition)
+    axes = catalog.workloads(definition)[0].axes
+    try:
+        result = build_in_worker(solution, "b200", tmp_path, definition=definition, axes=axes)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    assert result.ok, result.log
+    kernels = _kernels(result)
+    assert kernels, result.log
+    assert {kernel.arch for kernel in kernels} == {"sm_100a"}
 
 
 @pytest.mark.parametrize(("name", "count"), [("cuda", 6), ("cute", 2), ("triton", 1)])

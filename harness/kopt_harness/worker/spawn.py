@@ -176,6 +176,8 @@ class WorkerClient:
                 argv = [MODULES[module], forkserver.PARENT, *map(str, fds)]
                 self._worker = self._start(argv, variables, fds)
         self._channel = Channel(ours)
+        self._owed = False
+        """Whether a request has no answer yet."""
         self._pid: int | None = None
         self._inner: int | None = None
         self.phases_ns: dict[str, int] = {}
@@ -272,9 +274,18 @@ class WorkerClient:
     def request(self, type_: str, *, timeout_s: float, **fields: Any) -> dict[str, Any]:
         """Sends a request and waits for its answer.
 
+        Where somebody was interrupted while it waited for an answer, that one comes first, and is
+        thrown away.
+
         Raises:
             WorkerFailedError: the worker is of no more use, unless the kind is ``error``.
         """
+        if self._owed:
+            try:
+                self.answer(timeout_s=timeout_s)
+            except WorkerFailedError as error:
+                if error.kind != "error":
+                    raise
         self.send(type_, **fields)
         return self.answer(timeout_s=timeout_s)
 
@@ -282,6 +293,7 @@ class WorkerClient:
         """Sends a request whose answer is fetched later."""
         try:
             self._channel.send(type_, **fields)
+            self._owed = True
         except WireError as error:
             raise self._failed("crash", str(error)) from error
 
@@ -297,6 +309,7 @@ class WorkerClient:
             raise self._epitaph() from error
         except WireError as error:
             raise self._failed("crash", f"broken protocol: {error}") from error
+        self._owed = message["type"] not in ("done", "error")
         if message["type"] == "error":
             kind = message.get("kind")
             kind = kind if kind in ("unavailable", "infra") else "error"

@@ -26,6 +26,7 @@ __all__ = [
     "lacking",
     "require_sound",
     "take_census",
+    "without_marker",
 ]
 
 Kind = Literal["kernel", "memcpy", "memset"]
@@ -173,6 +174,16 @@ def take_census(
         fence_ns=fence_ns,
         host_ns=host_ns,
     )
+
+
+def without_marker(records: Sequence[Activity], bracket: Bracket) -> list[Activity]:
+    """The other records of a window in which a marker was launched to see that recording is on.
+
+    Raises:
+        MissingMarkerError: its record is missing, or is there twice.
+    """
+    probe = _only(records, "begin", bracket)
+    return [activity for activity in records if activity is not probe]
 
 
 class Flushes:
