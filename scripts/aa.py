@@ -226,10 +226,11 @@ def spread(setting: Setting, solution: Solution, arguments: argparse.Namespace) 
         held = int(SPAN_S / taken)
         half = _half_width(held, setting.options.confidence, deviation)
         least = half + student_quantile(POWER, held - 1) * deviation / math.sqrt(held)
+        apart = "not known" if len(means) < 2 else f"{statistics.stdev(means):.2%}"
         lines.append(
             f"{path.name}: {len(ratios)} comparisons, {len(inside)} rounds of {taken:.2f} s; a "
-            f"round scatters by {deviation:.2%}, means of comparisons by "
-            f"{statistics.stdev(means):.2%}, {expected:.2%} if rounds have nothing in common; "
+            f"round scatters by {deviation:.2%}, means of comparisons by {apart}, "
+            f"{expected:.2%} if rounds have nothing in common; "
             f"{SPAN_S:g} s hold {held}: half width {half:.2%}, found in {POWER:.0%}: {least:.2%}"
         )
     return "\n".join(lines)

@@ -99,7 +99,8 @@ own that is lent the expected outputs. Everything else is the package as it is i
 
 Every solution ran, on both sides, in namespaces in which only a temporary folder can be written
 and no network is reached. That protects the machine and is neither tool's doing. kopt had copies
-of the definitions in that folder.
+of the definitions in that folder. kopt's packages could be imported on either side, which
+`e11-plants-modules` needs to get as far as its work.
 
 ## Wrong outputs
 

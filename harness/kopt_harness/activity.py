@@ -11,7 +11,8 @@ import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
+
+from kopt_harness.sandbox.processes import stat_fields
 
 __all__ = ["CpuUse", "busy_ns", "cpu_use", "last_processors"]
 
@@ -33,8 +34,7 @@ def cpu_use(processes: Iterable[int]) -> CpuUse:
             # The clock of a process by its number, as clock_getcpuclockid(3) makes it.
             found[pid] = time.clock_gettime_ns((~pid << 3) | 2)
         with suppress(OSError, ValueError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            found[-pid] = _TICK_NS * sum(map(int, fields[_OF_ENDED_CHILDREN]))
+            found[-pid] = _TICK_NS * sum(map(int, stat_fields(pid)[_OF_ENDED_CHILDREN]))
     return found
 
 
@@ -42,10 +42,18 @@ def last_processors(processes: Iterable[int]) -> list[int]:
     """Processors on which threads of some processes ran last, in order."""
     found = set()
     for pid in processes:
-        for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        for thread in _threads(pid):
             with suppress(OSError, ValueError, IndexError):
-                found.add(int(stat.read_text().rpartition(")")[2].split()[_PROCESSOR]))
+                found.add(int(stat_fields(f"{pid}/task/{thread}")[_PROCESSOR]))
     return sorted(found)
+
+
+def _threads(pid: int) -> list[str]:
+    """Ids of its threads; none of one that has ended."""
+    try:
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  many times a call
+    except OSError:
+        return []
 
 
 def busy_ns(before: CpuUse, after: CpuUse) -> int:

@@ -101,6 +101,8 @@ class Pair:
     _planned: int = 0
     """Rounds until the data is looked at."""
     _margin: Margin | None = None
+    _own: set[int] = field(default_factory=set)
+    """Processes of kopt, when they were last looked for."""
 
     @classmethod
     def of(
@@ -311,9 +313,16 @@ class Pair:
                 "b": calls.census(self.b.sha256),
             },
             "conditions": {"before": before, "after": after},
-            "disturbed": disturbance(before, after, own=own_processes(uuid) if uuid else ()),
+            "disturbed": self._disturbance(uuid, before, after),
             **self._deviating(),
         }
+
+    def _disturbance(self, uuid: str, before: dict[str, Any], after: dict[str, Any]) -> str:
+        """What spoilt a block; where an unknown process is listed, ours are looked for anew."""
+        listed = {*before.get("processes", ()), *after.get("processes", ())}
+        if not listed <= self._own:
+            self._own = own_processes(uuid)
+        return disturbance(before, after, own=self._own)
 
     def _deviating(self) -> dict[str, Any]:
         found = {each.name: self.session.deviation(each.sha256) for each in (self.a, self.b)}

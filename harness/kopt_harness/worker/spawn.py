@@ -23,7 +23,12 @@ from kopt_harness import proc
 from kopt_harness.environ import cache_environment, worker_environment
 from kopt_harness.sandbox import Policy, default_memory_bytes, default_processes, pick_uid
 from kopt_harness.sandbox import launch as sandbox
-from kopt_harness.sandbox.processes import children, descendants, quick_descendants
+from kopt_harness.sandbox.processes import (
+    children,
+    descendants,
+    quick_descendants,
+    stat_fields,
+)
 
 from . import forkserver
 from .claims import plain_text
@@ -384,10 +389,10 @@ class WorkerClient:
 def _is_stopped(pid: int) -> bool:
     """Whether a process is stopped, has ended, or is not there."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = stat_fields(pid)[0]
     except (OSError, IndexError):
         return True
-    return state in "TtZX"
+    return state in (b"T", b"t", b"Z", b"X")
 
 
 def _limits() -> dict[str, int]:
