@@ -421,6 +421,31 @@ def test_rounds_come_from_processes_of_their_own(
             assert abs(ns - same) < 5e7
 
 
+SLOW_AT_FIRST = """
+    global CALLS
+    CALLS += 1
+    if CALLS <= 2:
+        import time; time.sleep(0.3)
+"""
+
+
+def test_the_first_timed_call_of_a_process_does_not_count(
+    catalog, gdn_decode, workloads, make_solution, honest
+) -> None:
+    """In later rounds it is the second call: one to compile, one that is timed in vain."""
+    counts = {"blocks_min": 3, "blocks_max": 3, "rounds_ahead": 1}
+    setting = Setting.here(catalog, "cpu", OPTIONS.model_copy(update={"rounds": True, **counts}))
+    one, other = (
+        make_solution(f"CALLS = 0\n{honest}{SLOW_AT_FIRST}", name=n) for n in ("one", "other")
+    )
+    ledger = DictLedger()
+    with Session(setting, gdn_decode, workloads[:1]) as session:
+        compare_pair(Pair.of(setting, session, ledger, one, other), workloads[:1])
+    blocks = [ledger.get(k) for k in ledger.completed() if "/block/" in f"/{k}"]
+    assert len(blocks) == 3
+    assert max(ns for block in blocks for ns in (*block["a_ns"], *block["b_ns"])) < 2e8
+
+
 def test_blocks_of_one_process_are_no_rounds(
     catalog, gdn_decode, workloads, make_solution, honest
 ) -> None:
