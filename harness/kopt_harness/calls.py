@@ -110,7 +110,7 @@ class Calls:
         conducted = self._conduct(call)
         _require_honest(conducted, call)
         before, start_ns = self._cpu_use(call), time.perf_counter_ns()
-        tiers = self._verified(call)
+        tiers, coarse = self._verified(call)
         interval_ns = time.perf_counter_ns() - start_ns
         late = conduct.late_activity(busy_ns(before, self._cpu_use(call)), interval_ns)
         noticed = (*conduct.conduct_flags(conducted), *conduct.conduct_flags(called.claim))
@@ -120,7 +120,7 @@ class Calls:
             called.claim.details.model_dump(exclude_none=True),
             tiers,
             called.noise_ns,
-            (*noticed, *called.early, *late),
+            (*noticed, *coarse, *called.early, *late),
         )
 
     def _knows_flush(self, call: Call) -> bool:
@@ -181,7 +181,7 @@ class Calls:
         except WireError as error:
             raise self._workers.failed(call.sha256, call.phase, error) from error
 
-    def _verified(self, call: Call) -> dict[str, TierResult]:
+    def _verified(self, call: Call) -> tuple[dict[str, TierResult], list[Flag]]:
         answer = self._workers.ask_judge(
             "verify", set=call.number, full=call.full, quiet_s=_QUIET_S
         )
@@ -206,7 +206,7 @@ class Calls:
             elif tier.verdict in ("fail", "invalid"):
                 verdict = Verdict(tier.verdict)
                 raise CandidateFailedError(verdict, call.phase, _wrong(tier, call), tiers)
-        return tiers
+        return tiers, [Flag(code="precision-downgrade", detail=text) for text in answer["coarse"]]
 
     def _note_deviation(self, tier: TierResult, call: Call) -> None:
         """The first, or the first against the contest's rule, which says more."""

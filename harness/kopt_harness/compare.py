@@ -39,6 +39,7 @@ from kopt_harness.lease import device_lease
 from kopt_harness.ledger import Ledger
 from kopt_harness.noise import Margin, recorded_margin
 from kopt_harness.outcome import CandidateFailedError
+from kopt_harness.own_kernels import kernel_flags
 from kopt_harness.schema import (
     BlockOrder,
     BuildResult,
@@ -310,7 +311,7 @@ class Pair:
             "b_ns": samples["b"],
             "order": order,
             "flush_bytes": self.session.flush_bytes,
-            "flags": [flag.model_dump(mode="json") for flag in calls.flags(self.b.sha256)],
+            "flags": [flag.model_dump(mode="json") for flag in self._flags(calls)],
             "census": {
                 "a": calls.census(self.a.sha256),
                 "b": calls.census(self.b.sha256),
@@ -319,6 +320,11 @@ class Pair:
             "disturbed": self._disturbance(uuid, before, after),
             **self._deviating(),
         }
+
+    def _flags(self, calls: TimedCalls) -> tuple[Flag, ...]:
+        """Of B in this block."""
+        sha = self.b.sha256
+        return (*calls.flags(sha), *kernel_flags(self.b, self.built[sha], calls.census(sha)))
 
     def _disturbance(self, uuid: str, before: dict[str, Any], after: dict[str, Any]) -> str:
         """What spoilt a block; where an unknown process is listed, ours are looked for anew."""

@@ -20,6 +20,7 @@ from kopt_harness.errors import UnavailableError
 from kopt_harness.ledger import Ledger
 from kopt_harness.lint import lint
 from kopt_harness.outcome import CallOutcome, CandidateFailedError
+from kopt_harness.own_kernels import kernel_flags
 from kopt_harness.schema import (
     BuildResult,
     Evaluation,
@@ -200,7 +201,7 @@ def evaluate_workload(
             raised += outcome.flags
         flags = weighed(raised, trials)
         if timed:
-            timing, more = _time_alone(setting, session, solution, workload, wall_ns)
+            timing, more = _time_alone(setting, session, solution, built, workload, wall_ns=wall_ns)
             flags = (*flags, *more)
     except CandidateFailedError as error:
         return WorkloadResult(
@@ -295,7 +296,13 @@ def solution_ref(solution: Solution) -> SolutionRef:
 
 
 def _time_alone(
-    setting: Setting, session: Session, solution: Solution, workload: Workload, wall_ns: int
+    setting: Setting,
+    session: Session,
+    solution: Solution,
+    built: BuildResult,
+    workload: Workload,
+    *,
+    wall_ns: int,
 ) -> tuple[Timing, tuple[Flag, ...]]:
     """Samples of one solution; none where its last call took ``wall_ns`` and that is too long."""
     calls = TimedCalls(setting, session, workload)
@@ -307,7 +314,8 @@ def _time_alone(
     calls.moved_pointers(solution.sha256)
     calls.back_to_back(solution.sha256)
     timing = calls.timing(samples)
-    return timing, calls.flags(solution.sha256)
+    whose = kernel_flags(solution, built, calls.census(solution.sha256))
+    return timing, (*calls.flags(solution.sha256), *whose)
 
 
 def _worse(tiers: dict[str, TierResult], outcome: CallOutcome) -> dict[str, TierResult]:

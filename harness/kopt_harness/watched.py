@@ -89,13 +89,14 @@ class WatchedSession(Session):
         return sum(cpu_use([self._workers.judge().pid]).values())
 
     def inputs_digest(self) -> str:
-        """Of all inputs that differ between sets: none that is static, or may be left out."""
-        static = self.definition.kopt.static_inputs
+        """Of inputs that differ between sets: none that is static, mutable or may be left out."""
+        kopt = self.definition.kopt
+        left_out = {*kopt.static_inputs, *kopt.mutable_inputs}
         return self._digest(
             [
                 name
                 for name, spec in self.definition.inputs.items()
-                if spec.shape is not None and not spec.optional and name not in static
+                if spec.shape is not None and not spec.optional and name not in left_out
             ]
         )
 

@@ -49,7 +49,7 @@ def _promote(
 
 
 def test_status_no_longer_waits_and_names_the_incumbent(toy: Toy, kopt: Kopt) -> None:
-    """Before: something waits for a person. Afterwards: who promoted what, and what is retained."""
+    """Something waits for a person before, and afterwards it says who promoted what."""
     campaign = toy.campaign(promotion="ask")
     campaign.execute()
     before = kopt("status")

@@ -194,7 +194,7 @@ def test_a_killed_sweep_goes_on_where_it_was(kopt: Kopt, done: int) -> None:
 
 
 def test_a_killed_judge_is_replaced_and_a_killed_candidate_has_crashed(kopt: Kopt) -> None:
-    """A judge says nothing of the candidate. What kills a candidate is not known: it stays so."""
+    """A judge says nothing of the candidate, while what kills a candidate is its own affair."""
     folder = kopt.root / "out"
     words = kopt.sweep(kopt.solution("slow", SLOWLY), "--out-dir", folder, "--workers", 2)
     process = kopt.start(*words)

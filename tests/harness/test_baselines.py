@@ -191,10 +191,8 @@ print(json.dumps(found))
 
 
 def test_fla_has_the_semantics_of_the_operator() -> None:
-    """Under Triton's interpreter, on every generator: gates, layout, heads, scale, no state.
-
-    The interpreter cuts off where hardware rounds to bfloat16, so outputs get 2^-7.
-    """
+    """Under Triton's interpreter, on every generator: gates, layout, heads, scale, no state."""
+    # The interpreter cuts off where hardware rounds to bfloat16, so outputs get 2^-7.
     if importlib.util.find_spec("fla") is None:
         pytest.skip("fla-core is not installed")
     folder = CATALOG.folder(CATALOG.resolve("gdn_decode"))

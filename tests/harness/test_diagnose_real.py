@@ -21,11 +21,9 @@ def read(name: str) -> dict[str, Any]:
 
 
 def test_decode_with_512_blocks_is_underfill_and_launch() -> None:
-    """0.11 waves with SM 3.4 % and memory 2.6 %: no unit is busy, the grid is what is small.
-
-    At 1.3 % of DRAM's peak nothing is gained from moving fewer bytes, so memory-bound would
-    send the next round the wrong way, although the operator's cost model is all bytes.
-    """
+    """0.11 waves with SM 3.4 % and memory 2.6 %: no unit is busy, the grid is what is small."""
+    # At 1.3 % of DRAM's peak nothing is gained from moving fewer bytes, so memory-bound would
+    # send the next round the wrong way, although the operator's cost model is all bytes.
     found = read("gdn_decode__ok__f805f5c0.txt")
     kernel, signature = found["kernels"][0], found["signature"]
     assert (kernel["compute_pct"], kernel["memory_pct"]) == (3.44, 2.6)
@@ -88,12 +86,10 @@ def test_the_failed_report_is_an_error_with_its_cause() -> None:
 
 
 def test_experts_between_many_small_operators_are_launches() -> None:
-    """Two Triton products take a fifth; the rest are 126 launches of sorts, scans and copies.
-
-    The weights are drawn, clamped and cast before: 15 launches that take seven times as long
-    as all the others, and none of them is the work. A product that took no time at all would
-    save a tenth.
-    """
+    """Two Triton products take a fifth; the rest are 126 launches of sorts, scans and copies."""
+    # The weights are drawn, clamped and cast before: 15 launches that take seven times as long
+    # as all the others, and none of them is the work. A product that took no time at all would
+    # save a tenth.
     found = read("moe__e05c6c03.txt")
     kernels, signature = found["kernels"], found["signature"]
     assert [k["name"] for k in kernels[:2]] == ["_gemm1_kernel", "_gemm2_kernel"]

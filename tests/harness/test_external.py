@@ -96,7 +96,7 @@ def test_a_kernel_that_looks_like_the_marker_attributes_nothing() -> None:
 
 
 def test_each_kind_of_device_has_one() -> None:
-    """A processor has none: its own clock times it. What takes many passes confirms nothing."""
+    """A processor is timed by its own clock, and what takes many passes confirms nothing."""
     assert external_names() == ("ncu", "ncu_sections", "simulated")
     kinds = [get_external(name).device_kind for name in external_names()]
     assert kinds == ["cuda", "none", "simulated"]

@@ -51,7 +51,7 @@ def test_a_slowed_python_solution_takes_so_much_longer(make_solution) -> None:
 
 
 def test_shipped_cpu_solutions_can_be_slowed(catalog: Catalog, gdn_decode: Definition) -> None:
-    """C++ by its exported function; the lint has nothing against it. GPU kernels cannot be."""
+    """C++ by its exported function, with nothing for the lint to see; GPU kernels cannot be."""
     cpp = slowed(catalog.solution(gdn_decode, "cpp-recurrent").solution, 0.05)
     entry = next(each for each in cpp.sources if each.path == cpp.spec.entry_file)
     assert entry.content.count("TVM_FFI_DLL_EXPORT_TYPED_FUNC") == 1

@@ -15,6 +15,7 @@ from .api import (
     compare_strict,
     null_kernel_reason,
 )
+from .coarse import coarse_outputs
 from .contest import contest_output
 from .strict import strict_output
 from .verdict import OutputFinding, first_wrong, tier_result
@@ -23,6 +24,7 @@ __all__ = [
     "Comparator",
     "OutputFinding",
     "check_outputs",
+    "coarse_outputs",
     "compare_all",
     "compare_contest",
     "compare_strict",

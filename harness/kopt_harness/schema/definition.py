@@ -134,6 +134,9 @@ class KoptSection(Model):
     """Bound of each output, by name."""
     static_inputs: tuple[str, ...] = ()
     """Inputs shared by all input sets of a session (weights, caches of hundreds of MB)."""
+    mutable_inputs: tuple[str, ...] = ()
+    """Inputs that a solution may write to, as operators do that work in place. They are filled
+    before each call, so that no call meets what another one has left."""
     regime_axes: tuple[str, ...] = ()
     """Axes along which workloads are grouped into regimes, most important first."""
     several_answers: bool = False
@@ -176,6 +179,11 @@ class Definition(Model):
         unknown = set(self.kopt.static_inputs) - set(self.inputs)
         if unknown:
             raise ValueError(f"kopt.static_inputs names no input: {sorted(unknown)}")
+        mutable = set(self.kopt.mutable_inputs)
+        if unknown := mutable - set(self.inputs):
+            raise ValueError(f"kopt.mutable_inputs names no input: {sorted(unknown)}")
+        if shared := mutable & set(self.kopt.static_inputs):
+            raise ValueError(f"static inputs are not filled before each call: {sorted(shared)}")
         return self
 
     @property

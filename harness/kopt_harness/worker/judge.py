@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kopt_harness.check import compare_all, null_kernel_reason
+from kopt_harness.check import coarse_outputs, compare_all, null_kernel_reason
 from kopt_harness.layout import RED_ZONE_BYTES, SHIFT_STEP_BYTES, Arena
 from kopt_harness.schema import Definition, TensorShape, TierResult
 
@@ -185,6 +185,7 @@ class Judge:
         With ``full`` every element of every output and every byte of every input is
         compared; without, large tensors by a random sample of rows and static inputs not.
         Outputs that are written to meanwhile, and for ``quiet_s`` at least, are ``late_writes``.
+        With ``full`` those whose numbers have fewer bits than their type are ``coarse``.
         """
         number, full = request["set"], request["full"]
         chosen = self._pool.sets[number]
@@ -196,6 +197,7 @@ class Judge:
             self._device.synchronize()
         with self._phases("compare"):
             tiers = self._compare(chosen, expected, full=full)
+            coarse = self._coarse(expected) if full else []
         with self._phases("hash"):
             self._offset = self._rng.getrandbits(30)
             changed = self._changed_inputs(chosen.values, full=full)
@@ -209,6 +211,7 @@ class Judge:
             self._place(self._shifts)
         return self._answer(
             tiers={name: tier.model_dump(mode="json") for name, tier in tiers.items()},
+            coarse=coarse,
             inputs_changed=changed,
             red_zones=overwritten,
             late_writes=late,
@@ -304,6 +307,11 @@ class Judge:
             return whole if failed(whole) else tiers
         return tiers
 
+    def _coarse(self, expected: dict[str, Any]) -> list[str]:
+        """Outputs that are stored with fewer bits than their type has."""
+        actual = {name: self._tensor(name) for name in self._definition.outputs}
+        return coarse_outputs(self._definition, expected, actual)
+
     def _answer(self, **fields: Any) -> dict[str, Any]:
         return {**fields, "phases": self._phases.take()}
 
@@ -365,9 +373,10 @@ class Judge:
 
     def _changed_inputs(self, values: dict[str, Any], *, full: bool) -> list[str]:
         static = () if full else self._definition.kopt.static_inputs
+        skipped = {*static, *self._definition.kopt.mutable_inputs}
         pairs = {}
         for name, value in values.items():
-            if name in static or name not in self._shapes or value is None:
+            if name in skipped or name not in self._shapes or value is None:
                 continue
             now = self._tensor(name)
             if not full and value.nbytes > FULL_COMPARE_BYTES:
