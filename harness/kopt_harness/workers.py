@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kopt_harness import conduct, lease
-from kopt_harness.conditions import device_memory
+from kopt_harness import conduct
+from kopt_harness.device_health import DeviceHealth
 from kopt_harness.errors import InfraError, StoppedError
 from kopt_harness.layout import Arena
 from kopt_harness.outcome import (
@@ -26,6 +26,7 @@ from kopt_harness.outcome import (
 )
 from kopt_harness.schema import Definition, Phase, Solution, Verdict
 from kopt_harness.setting import Setting
+from kopt_harness.waiting import Waiting
 from kopt_harness.worker.claims import Conduct, read_claim
 from kopt_harness.worker.spawn import (
     Caches,
@@ -39,12 +40,6 @@ from kopt_harness.worker.wire import WireError
 __all__ = ["Workers"]
 
 _OPEN_TIMEOUT_S = 120.0
-_CANARY_TIMEOUT_S = 30.0
-_MEMORY_BACK_S = 20.0
-"""How long a driver may take to free what a killed process had."""
-_MEMORY_LOOK_S = 0.02
-_MEMORY_SLACK_BYTES = 256 << 20
-"""What other users of a device may have taken meanwhile, beyond what NVML says of them."""
 
 
 class Workers:
@@ -69,16 +64,12 @@ class Workers:
         self._fd = arena_file()
         self._judge: WorkerClient | None = None
         self._export: dict[str, Any] = {}
-        self._started: dict[str, WorkerClient] = {}
+        self._waiting = Waiting(self._candidate_client)
         self._open: dict[str, WorkerClient] = {}
-        self._spare: dict[str, WorkerClient] = {}
-        self._ready: dict[str, list[WorkerClient]] = {}
         self._spent: list[WorkerClient] = []
+        self._health = DeviceHealth(setting.device_id, self._clients)
         self._caches: dict[str, Caches] = {}
         self._closed_phases_ns: dict[str, int] = {}
-        self._free_bytes: int | None = None
-        self._others_bytes = 0
-        self._fault = ""
         self._killed = False
         self._awake: str | None = None
         self.generators: dict[str, str] = {}
@@ -94,11 +85,9 @@ class Workers:
 
     def close(self) -> None:
         """Ends all of them."""
-        for sha in [*self._open, *self._started]:
+        for sha in list(self._open):
             self.discard(sha)
-        self.discard_ready()
-        while self._spare:
-            self._retire(self._spare.popitem()[1])
+        self._end([*self._waiting.take_all(), *self._take_spent()])
         if self._judge is not None:
             self._retire(self._judge)
             self._judge = None
@@ -111,17 +100,20 @@ class Workers:
     def kill(self) -> None:
         """Kills all of them from another thread; whoever uses them fails, and closes."""
         self._killed = True
-        waiting = [*self._started.values(), *self._spare.values(), *self._all_ready()]
-        for client in [self._judge, *self._open.values(), *waiting, *self._spent]:
-            if client is not None:
-                client.kill()
+        for client in self._clients():
+            client.kill()
+
+    def _clients(self) -> list[WorkerClient]:
+        """All that live."""
+        judge = [] if self._judge is None else [self._judge]
+        return [*judge, *self._open.values(), *self._waiting.clients, *self._spent]
 
     @property
     def phases_ns(self) -> dict[str, int]:
         """Wall time by phase of all workers so far."""
         total = dict(self._closed_phases_ns)
-        for client in [self._judge, *self._open.values(), *self._all_ready(), *self._spent]:
-            for name, ns in (client.phases_ns if client else {}).items():
+        for client in self._clients():
+            for name, ns in client.phases_ns.items():
                 total[name] = total.get(name, 0) + ns
         return total
 
@@ -131,18 +123,15 @@ class Workers:
 
     def start(self, solution: Solution, build_path: str) -> None:
         """Starts a solution's process without waiting for it."""
-        sha = solution.sha256
-        if sha not in self._open and sha not in self._started:
-            spare = self._spare.pop(sha, None)
-            self._started[sha] = spare or self._candidate_client(sha, build_path)
+        if solution.sha256 not in self._open:
+            self._waiting.start(solution.sha256, build_path)
 
     def prepare(self, solution: Solution, build_path: str) -> None:
         """Starts a process for the solution that takes the place of its next one.
 
         It has no candidate code and no device until it is opened.
         """
-        if solution.sha256 not in self._spare:
-            self._spare[solution.sha256] = self._candidate_client(solution.sha256, build_path)
+        self._waiting.prepare(solution.sha256, build_path)
 
     def open(self, *solutions: tuple[Solution, str], ahead: int = 0, timed: bool = False) -> None:
         """Opens the processes of solutions, side by side, and has each load its solution alone.
@@ -158,37 +147,26 @@ class Workers:
             CandidateFailedError: one cannot be loaded, or has tampered with its process.
             UnavailableError: the timer or its cache state is not to be had here.
         """
-        self._require_well()
+        self._health.require_well()
         self.judge()
-        if not all(self._ready.get(solution.sha256) for solution, _ in solutions):
+        if any(self._waiting.lacks(solution.sha256) for solution, _ in solutions):
             self._make_ready(solutions, 1 + ahead, timed)
         self._stop_awake()
         self._awake = None
         for solution, _ in solutions:
-            self._open[solution.sha256] = self._ready[solution.sha256].pop(0)
+            self._open[solution.sha256] = self._waiting.take(solution.sha256)
         for solution, build_path in solutions:
             self._load(solution.sha256, build_path)
 
     def discard_ready(self) -> None:
         """Ends the processes that were opened ahead, and those that were set aside."""
-        clients = self._all_ready()
-        self._ready.clear()
-        self._end([*clients, *self._take_spent()])
-
-    def _all_ready(self) -> list[WorkerClient]:
-        return [client for clients in self._ready.values() for client in clients]
+        self._end([*self._waiting.take_ready(), *self._take_spent()])
 
     def _make_ready(
         self, solutions: Sequence[tuple[Solution, str]], count: int, timed: bool
     ) -> None:
         """Brings each to so many processes that wait, stopped, for their solution."""
-        fresh: list[tuple[Solution, WorkerClient]] = []
-        for solution, build_path in solutions:
-            waiting = self._ready.setdefault(solution.sha256, [])
-            for _ in range(count - len(waiting)):
-                self.start(solution, build_path)
-                fresh.append((solution, self._started.pop(solution.sha256)))
-                waiting.append(fresh[-1][1])
+        fresh = self._waiting.fill(solutions, count)
         self._stop_awake()
         self._awake = None
         with ThreadPoolExecutor(max_workers=1 + len(fresh)) as pool:
@@ -241,7 +219,7 @@ class Workers:
         clients = [
             client
             for sha in sha256s
-            if (client := self._open.pop(sha, None) or self._started.pop(sha, None))
+            if (client := self._open.pop(sha, None) or self._waiting.take_started(sha))
         ]
         if not clients:
             return
@@ -262,15 +240,8 @@ class Workers:
                 self._spent.append(client)
         if self._awake in sha256s:
             self._awake = None
-        if self._spent and not self._has_room():
+        if self._spent and not self._health.has_room(self.ask_judge("canary")["free_bytes"]):
             self._end(self._take_spent())
-
-    def _has_room(self) -> bool:
-        before = self._free_bytes
-        if before is None:
-            return False
-        free = self.ask_judge("canary")["free_bytes"]
-        return free is not None and 2 * free >= before
 
     def _take_spent(self) -> list[WorkerClient]:
         spent, self._spent = self._spent, []
@@ -283,13 +254,9 @@ class Workers:
         with ThreadPoolExecutor(max_workers=len(clients)) as pool:
             endings = list(pool.map(self._retire, clients))
         survivors = tuple(pid for ending in endings for pid in ending)
-        fault = f"processes {survivors} of a solution cannot be ended" if survivors else ""
-        if not fault and self._judge is not None and self._setting.target.kind != "cpu":
-            fault = self._device_fault(self._judge)
-        if fault and not self._fault:
-            # The verdict of this candidate stands; nobody else is measured on this device.
-            self._fault = fault
-            lease.quarantine(self._setting.device_id, fault, processes=survivors)
+        judge = None if self._setting.target.kind == "cpu" else self._judge
+        in_use = bool(self._open or self._spent or self._waiting.ready)
+        self._health.examine(judge, survivors, in_use=in_use)
 
     def finish(self, sha256: str, timeout_s: float) -> int | None:
         """Lets a solution's process end by itself; its exit code, None where it did not."""
@@ -394,10 +361,14 @@ class Workers:
             self.generators = opened["generators"]
             self.isolation["judge"] = opened["isolation"]
             if self._setting.target.kind != "cpu":
-                lease.add_user(self._setting.device_id)
-                self._others_bytes = self._memory_of_others()
-                self._free_bytes = self.ask_judge("canary")["free_bytes"]
+                self._begin_health(client)
         return self._judge
+
+    def _begin_health(self, judge: WorkerClient) -> None:
+        try:
+            self._health.begin(judge)
+        except WorkerFailedError as error:
+            raise judge_failed("the judge failed", error) from error
 
     def keep_caches(self, sha256s: Collection[str]) -> None:
         """From now on all processes of each of these solutions share what libraries compile.
@@ -455,55 +426,6 @@ class Workers:
         for name, ns in client.phases_ns.items():
             self._closed_phases_ns[name] = self._closed_phases_ns.get(name, 0) + ns
         return client.close().survivors
-
-    def _device_fault(self, judge: WorkerClient) -> str:
-        """Whether the device computes as before, and has the memory back that is not in use."""
-        deadline = time.monotonic() + _MEMORY_BACK_S
-        while True:
-            try:
-                answer = judge.request("canary", timeout_s=_CANARY_TIMEOUT_S)
-            except WorkerFailedError as error:
-                if error.kind in ("crash", "lost"):
-                    return ""  # that the judge is gone says nothing of the device
-                return f"after a solution had ended, the device did not answer: {error.detail}"
-            if not answer["ok"]:
-                return "after a solution had ended, the device computed wrong sums"
-            free, before = answer["free_bytes"], self._free_bytes
-            in_use = self._open or self._spent or self._all_ready()
-            if free is None or before is None or in_use:
-                return ""
-            missing = before - free
-            if missing > _MEMORY_SLACK_BYTES:
-                missing -= max(0, self._memory_of_others() - self._others_bytes)
-            if missing <= _MEMORY_SLACK_BYTES:
-                return ""
-            if time.monotonic() > deadline:
-                return f"{missing >> 20} MiB did not come back after a solution had ended"
-            time.sleep(_MEMORY_LOOK_S)
-
-    def _memory_of_others(self) -> int:
-        """Bytes of the device that living processes have which are not among these workers.
-
-        Another session of this kopt, or another kopt, may check on the device at the same time.
-        Nothing of a solution that has ended lives: its processes are gone, or its survivors are
-        a fault of their own.
-        """
-        clients = [self._judge, *self._open.values(), *self._started.values()]
-        clients += [*self._spare.values(), *self._all_ready(), *self._spent]
-        own = {pid for client in clients if client is not None for pid in client.processes()}
-        listed = device_memory(self._setting.device_id)
-        return sum(size for pid, size in listed.items() if pid not in own and _lives(pid))
-
-    def _require_well(self) -> None:
-        if self._fault:
-            raise InfraError(
-                f"the device {self._setting.device_id} is out of use: {self._fault}",
-                hint="restart or reset it, then lift the quarantine: kopt doctor says how",
-            )
-
-
-def _lives(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 def _timed_phase(

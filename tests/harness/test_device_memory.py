@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kopt_harness import workers as module
+from kopt_harness import device_health as module
 from kopt_harness.catalog import Catalog
 from kopt_harness.layout import Arena
 from kopt_harness.options import MeasureOptions
@@ -37,7 +37,7 @@ def opened(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker
     definition = catalog.resolve("gdn_decode")
     arena = Arena.for_workloads(definition, catalog.workloads(definition)[:1])
     workers = Workers(setting, definition, arena, salt=1)
-    workers._free_bytes = 100 * GIB
+    workers._health._free_bytes = 100 * GIB
     yield workers
     workers.close()
 
@@ -58,7 +58,7 @@ def test_what_living_processes_took_is_not_missing(
 ) -> None:
     """Two checks on one device do not take it out of use; a solution that keeps memory does."""
     monkeypatch.setattr(module, "device_memory", lambda _uuid: listed)
-    found = opened._device_fault(Judge(free * GIB))  # type: ignore[arg-type]
+    found = opened._health.fault_of(Judge(free * GIB), in_use=False)  # type: ignore[arg-type]
     assert bool(found) == fault
     assert not fault or "did not come back" in found
 
@@ -67,7 +67,6 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_one(opened: 
     """Who was interrupted in a request ends the session, and the device is looked at as ever."""
     judge = opened.judge()
     judge.send("watch", quiet_s=0.0)
-    opened._free_bytes = None
-    assert opened._device_fault(judge) == ""
+    assert opened._health.fault_of(judge, in_use=True) == ""
     judge.send("no such request")
     assert opened.ask_judge("canary")["ok"]
