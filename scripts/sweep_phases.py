@@ -23,7 +23,7 @@ from kopt_harness.setting import Setting
 from kopt_harness.sweep import sweep
 from kopt_harness.targets import best_target
 
-JUDGING = ("refill", "poison", "compare", "hash")
+JUDGING = ("refill", "vary", "poison", "compare", "hash")
 
 
 def main() -> None:

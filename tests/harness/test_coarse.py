@@ -61,7 +61,7 @@ def test_one_number_in_fifty_that_is_fine_is_enough(gdn_decode: Definition) -> N
 
 
 def test_large_outputs_are_looked_at_in_part(gdn_decode: Definition) -> None:
-    """A million numbers of them, everywhere."""
+    """Every so many of its numbers."""
     exact = torch.randn(3 << 20)
     assert found(gdn_decode, "float32", exact, exact.bfloat16().float())
     assert not found(gdn_decode, "float32", exact, exact)
