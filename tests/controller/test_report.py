@@ -27,6 +27,8 @@ from kopt_harness.root import Root
 
 HOSTILE = "</script><img src=x onerror=alert(1)>|`*\n=1+1"
 GDN = "gdn_decode_qk4_v8_d128_k_last"
+CHECKOUT = Path(__file__).parents[2]
+EVIDENCE = sorted((CHECKOUT / "artifacts" / "retained").glob("*/*/summary.json"))
 
 
 def edition_of(*chapters: Chapter) -> Edition:
@@ -35,14 +37,19 @@ def edition_of(*chapters: Chapter) -> Edition:
 
 
 @pytest.fixture(scope="module")
-def retained(tmp_path_factory: pytest.TempPathFactory) -> Chapter:
-    """The committed evidence of an H200."""
-    checkout = Path(__file__).parents[2]
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    """A root with the committed evidence and nothing else."""
     folder = tmp_path_factory.mktemp("retained")
     (folder / "artifacts").mkdir()
-    (folder / "kernels").symlink_to(checkout / "kernels")
-    (folder / "artifacts" / "retained").symlink_to(checkout / "artifacts" / "retained")
-    return _chapter(Root(folder), GDN, "h200")
+    (folder / "kernels").symlink_to(CHECKOUT / "kernels")
+    (folder / "artifacts" / "retained").symlink_to(CHECKOUT / "artifacts" / "retained")
+    return Root(folder)
+
+
+@pytest.fixture(scope="module")
+def retained(committed: Root) -> Chapter:
+    """The committed evidence of an H200."""
+    return _chapter(committed, GDN, "h200")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +74,20 @@ def hostile(chapter: Chapter) -> Chapter:
     return chapter.model_copy(
         update={"candidates": candidates, "decisions": decisions, "problems": (HOSTILE,)}
     )
+
+
+@pytest.mark.parametrize("file", EVIDENCE, ids=lambda file: file.parts[-3])
+def test_all_committed_evidence_is_reported(committed: Root, file: Path) -> None:
+    """Also where a peer failed, and has no time on some workloads or on none."""
+    chapter = _chapter(committed, *file.parts[-3:-1])
+    summary = json.loads(file.read_text())
+    text = markdown(edition_of(chapter))
+    assert len(chapter.workloads) == len(summary["workloads"])
+    assert f"{summary['solution']['name']} takes" in text
+    rows = {row.name: row for row in chapter.efficiency}
+    for name, peer in summary.get("baselines", {}).items():
+        assert name in text
+        assert peer["mean_us"] is None or rows[name].mean_us == pytest.approx(peer["mean_us"], 0.01)
 
 
 def test_the_page_loads_nothing_and_runs_nothing_but_its_own_script(retained: Chapter) -> None:

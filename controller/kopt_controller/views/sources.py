@@ -242,7 +242,8 @@ def _retained_row(
         blocks=len(blocks),
         slower=False,
         floor_us=row.get("floor_us"),
-        baselines_us=row.get("baselines", {}),
+        # A baseline that failed, or was not timed on a workload, has no number there.
+        baselines_us={n: us for n, us in row.get("baselines", {}).items() if us is not None},
     )
 
 
