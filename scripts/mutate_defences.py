@@ -5,7 +5,7 @@ Run it after a change to the judge, the shim or the sandbox, and put its table i
     python scripts/mutate_defences.py [--only WORDS]
 
 Each row is one entry of ``tests/exploits/test_defences_are_needed.py``: an attack that must
-succeed without the defence, and must not with it. Takes about ten seconds a row.
+succeed without the defence, and must not with it. Takes about four seconds a row on two processors.
 """
 
 from __future__ import annotations
