@@ -27,7 +27,7 @@ _HONEST_SHARE = 0.5
 """Above it in the reference, an output is coarse by nature: counts, copies of coarse inputs."""
 _LEAST = 64
 """Numbers that it takes to say so."""
-_MOST = 1 << 16
+_MOST = 1 << 14
 """Numbers that are looked at."""
 
 
