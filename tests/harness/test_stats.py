@@ -329,13 +329,31 @@ def test_a_large_difference_is_decided_by_few_noisy_blocks() -> None:
 
 @pytest.mark.parametrize("planned", [1, 2, 6, 11])
 def test_looks_spend_the_error_once(planned: int) -> None:
-    """However often one looks, the errors add up to no more than the whole."""
-    spent = [1 - look_confidence(0.95, look, planned) for look in range(1, 3000)]
-    assert sum(spent) < 0.05
-    assert sum(spent) == pytest.approx(0.05, rel=1e-3)
-    assert sum(spent[:planned]) == pytest.approx(0.9 * 0.05)
-    assert spent[:planned] == pytest.approx([spent[0]] * planned)
+    """However often one looks, and wherever it ends, the errors add up to the whole."""
+    spent = [1 - look_confidence(0.95, look, planned, last=False) for look in range(1, 3000)]
+    assert spent[:planned] == pytest.approx([0.4 * 0.05 / planned] * planned)
     assert spent[planned] == pytest.approx(0.1 * 0.05 / 2)
+    assert sum(spent) == pytest.approx(0.5 * 0.05, rel=1e-3)
+    for last in (1, 2, planned, planned + 1, planned + 2, 40):
+        rest = 1 - look_confidence(0.95, last, planned, last=True, rounds=True)
+        assert sum(spent[: last - 1]) + rest == pytest.approx(0.05)
+        assert rest >= 0.5 * 0.05
+        without = 1 - look_confidence(0.95, last, planned, last=True)
+        assert without == pytest.approx(rest / 2)
+
+
+def test_the_last_look_spends_what_is_left() -> None:
+    """It is the one after which nothing can be measured, however many looks there were."""
+    rule = Rule(3, 5, 0.99, 0.0)
+    three, five = [0.1, -0.1, 0.0], [0.1, -0.1, 0.0, 0.1, -0.1]
+    still_open = rule.look([of_logs(three)] * 2, 1)
+    assert still_open.confidence == pytest.approx(1 - 0.01 * 0.4 / rule.planned)
+    full = [of_logs(five)] * 2
+    assert rule.uncertain(full) == []
+    left = 0.01 * (1 - 0.4 * 2 / rule.planned)
+    assert rule.look(full, 3).confidence == pytest.approx(1 - left / 2)
+    rounds = rule._replace(rounds=True)
+    assert rounds.look(full, 3).confidence == pytest.approx(1 - left)
 
 
 def test_the_noisy_workload_has_the_larger_spread() -> None:
@@ -676,7 +694,8 @@ def test_few_rounds_of_one_workload_are_all_that_is_known() -> None:
 
 def test_rounds_of_one_workload_are_its_blocks() -> None:
     """Nothing is shared there: the same interval, also where the bootstrap is the wider one."""
-    skewed = [of_logs([0.3, 0.0, 0.0, 0.0])]
+    skewed = [of_logs([0.0, 0.3, 0.0, 0.0])]
+    assert summarise([evidence_of(skewed[0])]).inflation == 1
     found, plain = (interval_of(skewed, 0.95, rounds=rounds) for rounds in (True, False))
     assert found == pytest.approx(plain, rel=1e-9)
     assert plain.hi > 1.001 * student_interval(skewed, 0.95).hi
@@ -684,11 +703,28 @@ def test_rounds_of_one_workload_are_its_blocks() -> None:
 
 def test_workloads_that_move_together_are_as_well_known_as_one() -> None:
     """The variance between rounds is that of one workload's blocks."""
-    logs = [0.03, -0.02, 0.01, 0.04]
+    logs = [0.03, -0.02, 0.04, 0.01]
     one = summarise([evidence_of(of_logs(logs))])
+    assert one.inflation == 1
     alike = [evidence_of(of_logs(logs)) for _ in range(5)]
     assert summarise(alike, rounds=True).variance == pytest.approx(one.variance)
     assert summarise(alike).variance < 0.3 * one.variance
+
+
+@pytest.mark.parametrize(("share", "believed"), [(1.6, False), (1.7, True), (2.5, True)])
+def test_only_a_certain_correlation_of_rounds_is_believed(share: float, believed: bool) -> None:
+    """Beyond two standard errors, as it is and up to a half; their processes are their own."""
+    count = 20
+    turns = np.resize([1.0, -1.0], count)
+    runs = np.repeat([1.0, -1.0], count // 2)
+    values = evidence_of(of_logs(list(0.01 * (turns + share * runs)), level=1.0)).values
+    centred = values - values.mean()
+    seen = (centred[1:] @ centred[:-1]) / (centred @ centred) + 1 / count
+    found = summarise([evidence_of(of_logs(list(0.01 * (turns + share * runs))))], rounds=True)
+    r = min(seen, 0.5)
+    assert (seen > 2 / math.sqrt(count)) == believed
+    assert found.inflation == (pytest.approx((1 + r) / (1 - r)) if believed else 1)
+    assert found.variance == pytest.approx(found.inflation * values.var(ddof=1) / count)
 
 
 def test_a_shape_weighs_as_much_as_all_its_workloads() -> None:

@@ -83,21 +83,27 @@ class Rule(NamedTuple):
         """Blocks of a workload at the next look, where it is to have more."""
         return max(count, min(self.blocks_max, max(count + 1, math.floor(count * GROWTH))))
 
-    def look(self, workloads: Sequence[Levels], number: int) -> Look:
-        """The interval and the decision."""
-        return self._look(interval_of, workloads, number)
-
-    def cheap_look(self, workloads: Sequence[Levels], number: int) -> Look:
-        """The same by Student's interval alone."""
-        return self._look(student_interval, workloads, number)
-
-    def _look(
+    def look(
         self,
-        interval_by: Callable[..., RatioInterval],
         workloads: Sequence[Levels],
         number: int,
+        *,
+        last: bool | None = None,
+        interval_by: Callable[..., RatioInterval] = interval_of,
     ) -> Look:
-        confidence = look_confidence(self.confidence, number, self.planned)
+        """The interval and the decision.
+
+        Args:
+            workloads: blocks of each.
+            number: of this look, from 1.
+            last: whether nobody is ``uncertain``, where that is known.
+            interval_by: how the interval is computed.
+        """
+        if last is None:
+            last = not self.uncertain(workloads)
+        confidence = look_confidence(
+            self.confidence, number, self.planned, last=last, rounds=self.rounds
+        )
         interval = interval_by(workloads, confidence, rounds=self.rounds)
         return Look(number, confidence, interval, decide(interval, self.margin))
 
@@ -190,12 +196,12 @@ def run_sequence(rule: Rule, workloads: int, take: Take, *, quick: bool = False)
     while True:
         number += 1
         levels = [take(position, count) for position, count in enumerate(counts)]
-        look = rule.cheap_look(levels, number)
+        open_ = rule.uncertain(levels)
+        look = rule.look(levels, number, last=not open_, interval_by=student_interval)
         # The whole interval is no narrower than Student's: it cannot decide what that leaves open.
-        if look.decision != "ambiguous":
-            look = rule.look(levels, number)
-        open_ = rule.uncertain(levels) if look.decision == "ambiguous" else []
-        if not open_:
-            return Ended(look if quick else rule.look(levels, number), tuple(counts))
+        if look.decision != "ambiguous" or not (open_ or quick):
+            look = rule.look(levels, number, last=not open_)
+        if look.decision != "ambiguous" or not open_:
+            return Ended(look, tuple(counts))
         for position in range(workloads) if rule.rounds else open_:
             counts[position] = rule.grown(counts[position])

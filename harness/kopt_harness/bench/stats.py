@@ -26,6 +26,8 @@ Neighbouring blocks that err alike say less than their number: where the residua
 workloads together are autocorrelated, both are widened by sqrt((1 + r) / (1 - r)), with r
 above what is seen by as much again, but no more than its standard error. A correlation of 0.3
 is met by that; one of 0.6 is not to be seen in a dozen blocks, and multiplies the error.
+Rounds have processes of their own, so that what chance makes look correlated is not believed:
+there only a correlation of two standard errors counts, as it is.
 
 *Rounds.* Where the n-th blocks of all workloads come from one pair of processes, what a process
 does to times is in all of them. Then the log ratio of each round, over all workloads with their
@@ -83,9 +85,15 @@ FEW_BLOCKS_FACTOR = 2.0
 """Ratio beyond which fewer blocks are enough: solutions that vary so much are another fault."""
 MAX_CORRELATION = 0.5
 """More than this is not estimated from a few dozen blocks: it is a trend."""
+_CERTAIN_CORRELATION = 2.0
+"""Standard errors beyond which a correlation of rounds is believed."""
 _BOOTSTRAP_TAIL = 0.05
+_EARLY_SHARE = 0.4
+"""Of the error, for planned looks after which more blocks may come."""
 _LATE_SHARE = 0.1
-"""Of the error, for looks beyond the planned ones."""
+"""Of the error, for such looks beyond the planned ones."""
+_LAST_SHARE = 0.5
+"""Of what is left of it, for the last look at blocks that do not come in rounds."""
 
 Levels = NDArray[np.float64]
 """Times of A and of B in each block, in nanoseconds: shape (n, 2)."""
@@ -185,8 +193,10 @@ def summarise(evidence: Sequence[Evidence], *, rounds: bool = False) -> Summary:
     freedom = min(_freedom(found, freedoms), allowed)
     variance = float(found.sum())
     if rounds:
-        variance = max(variance, _of_rounds(evidence, shares))
+        values = _of_rounds(evidence, shares)
+        variance = max(variance, float(values.var(ddof=1)) / len(values))
         freedom = allowed = min(allowed, float(freedoms.min()))
+        inflation = _inflation_of_rounds(values)
     return Summary(
         log_ratio=math.log(b_ns.sum() / a_ns.sum()),
         variance=variance * inflation,
@@ -243,24 +253,39 @@ def student_interval(
     )
 
 
-def look_confidence(confidence: float, look: int, planned: int) -> float:
+def look_confidence(
+    confidence: float, look: int, planned: int, *, last: bool, rounds: bool = False
+) -> float:
     """Confidence at the ``look``-th look at growing data, counted from 1.
 
-    Nine tenths of the error are for the planned looks, in equal parts: less for early ones
-    would put large differences off, since few blocks pay for confidence with much width. The
-    rest is for looks beyond them, the ``j``-th of which takes 1 / (j (j + 1)) of it. So all
-    looks together never spend more than the error.
+    Four tenths of the error are for the planned looks, in equal parts: less for early ones would
+    put large differences off, since few blocks pay for confidence with much width. One tenth is
+    for looks beyond them, the ``j``-th of which takes 1 / (j (j + 1)) of it. A look after which
+    no more blocks can come, whatever it says, takes all that those before it have left: it sees
+    the most, and small differences are found there or nowhere. Whether a look is the last one
+    may depend on variances, but not on the ratio. So all looks together never spend more than
+    the error.
+
+    Blocks outside of rounds keep half of what is left in reserve: noise that several of them
+    share is seen in part only, and workloads that were not chosen for more blocks are quieter
+    than they are by chance. Both make the last interval a little too narrow.
 
     Args:
         confidence: over all looks.
         look: which one.
         planned: how many looks it takes one workload to get all its blocks.
+        last: whether there is nothing left to measure for an open decision.
+        rounds: whether blocks come in rounds.
     """
-    if look <= planned:
-        share = (1 - _LATE_SHARE) / planned
-    else:
-        beyond = look - planned
+    beyond = max(0, look - planned)
+    if last:
+        early = _EARLY_SHARE * min(look - 1, planned) / planned
+        share = 1 - early - (_LATE_SHARE * (1 - 1 / beyond) if beyond else 0.0)
+        share *= 1.0 if rounds else _LAST_SHARE
+    elif beyond:
         share = _LATE_SHARE / (beyond * (beyond + 1))
+    else:
+        share = _EARLY_SHARE / planned
     return 1 - (1 - confidence) * share
 
 
@@ -337,11 +362,23 @@ def _neighbours(values: _Array) -> float:
     return float(residual[1:] @ residual[:-1])
 
 
-def _of_rounds(evidence: Sequence[Evidence], shares: _Array) -> float:
-    """Variance of the mean over rounds of what each says of all workloads together."""
+def _of_rounds(evidence: Sequence[Evidence], shares: _Array) -> _Array:
+    """What each round says of all workloads together."""
     count = min(len(each.values) for each in evidence)
-    values = np.array([each.values[:count] for each in evidence])
-    return float((shares @ values).var(ddof=1)) / count
+    found: _Array = shares @ np.array([each.values[:count] for each in evidence])
+    return found
+
+
+def _inflation_of_rounds(values: _Array) -> float:
+    """Of rounds, whose processes are their own: only what is beyond chance counts."""
+    residual = values - values.mean()
+    squares = float(residual @ residual)
+    count = len(values)
+    found = _neighbours(values) / squares + 1 / count if squares > 0 else 0.0
+    if found <= _CERTAIN_CORRELATION / math.sqrt(count):
+        return 1.0
+    correlation = min(found, MAX_CORRELATION)
+    return (1 + correlation) / (1 - correlation)
 
 
 def _bootstrap(
