@@ -15,7 +15,8 @@ several, are evaluated anywhere, without measuring:
 
 and with ``--as-rounds 16`` also as comparisons of so many rounds, each of which is a block of one
 of the recorded pairs of processes. ``--spread`` instead says how much recorded rounds scatter, and
-how long one took; nothing is drawn then.
+how long one took; and with ``--drawn-rounds 63`` what comparisons of up to so many rounds decide
+that are drawn out of all of them.
 
 Without ``--slowdown`` nothing is
 slowed: GPU solutions cannot be.
@@ -33,15 +34,15 @@ import statistics
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from kopt_harness.bench.detection import failure_rate_upper
-from kopt_harness.bench.resample import detectable_effect, redraw
+from kopt_harness.bench.resample import Recording, detectable_effect, redraw
 from kopt_harness.bench.sequence import Rule
-from kopt_harness.bench.stats import block_levels
+from kopt_harness.bench.stats import Levels, block_levels
 from kopt_harness.bench.student import student_quantile
 from kopt_harness.calibrate_timing import FILLED, calibrate_timing
 from kopt_harness.catalog import Catalog
@@ -82,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--rounds-ahead", type=int, default=None, help="opened side by side")
     found.add_argument("--as-rounds", type=int, default=None, help="rounds, of what is recorded")
     found.add_argument("--spread", action="store_true", help="of recorded rounds, and no more")
+    found.add_argument("--drawn-rounds", type=int, default=None, help="with --spread: at most")
     found.add_argument("--filled", type=int, default=FILLED, help="least blocks of a recording")
     found.add_argument("--budget-s", type=float, default=None, help="of one comparison")
     found.add_argument("--root", type=Path, default=None)
@@ -204,6 +206,7 @@ def spread(setting: Setting, solution: Solution, arguments: argparse.Namespace) 
     by_uuid = {workload.uuid: shape_of(workload) for workload in workloads}
     weights = Counter(by_uuid.values())
     lines = []
+    recordings: list[Recording] = []
     for path in arguments.recorded:
         found: dict[str, dict[Any, list[PairedBlock]]] = defaultdict(lambda: defaultdict(list))
         times: dict[str, list[datetime]] = defaultdict(list)
@@ -214,8 +217,9 @@ def spread(setting: Setting, solution: Solution, arguments: argparse.Namespace) 
                 fields = {name: unit["value"][name] for name in ("a_ns", "b_ns", "order")}
                 found[parts[2]][by_uuid[parts[5]]].append(PairedBlock(**fields))
                 times[parts[2]].append(datetime.fromisoformat(unit["time"]))
-        ratios = [_round_ratios(each, weights) for each in found.values()]
-        ratios = [each for each in ratios if len(each) > 1]
+        complete = [_complete_rounds(each, weights) for each in found.values()]
+        recordings += [tuple(each[s] for s in by_uuid.values()) for each in complete if each]
+        ratios = [_round_ratios(each, weights) for each in complete if each]
         inside = [value - statistics.fmean(each) for each in ratios for value in each]
         freedom = len(inside) - len(ratios)
         deviation = math.sqrt(sum(value * value for value in inside) / freedom)
@@ -233,27 +237,44 @@ def spread(setting: Setting, solution: Solution, arguments: argparse.Namespace) 
             f"{expected:.2%} if rounds have nothing in common; "
             f"{SPAN_S:g} s hold {held}: half width {half:.2%}, found in {POWER:.0%}: {least:.2%}"
         )
+    if arguments.drawn_rounds:
+        lines.append(_drawn(setting, recordings, arguments))
     return "\n".join(lines)
+
+
+def _drawn(setting: Setting, recordings: list[Recording], arguments: argparse.Namespace) -> str:
+    """What comparisons out of recorded rounds decide, with all their looks."""
+    least = setting.blocks_min
+    rule = Rule(least, arguments.drawn_rounds, setting.options.confidence, 0.0, rounds=True)
+    drawn = redraw(recordings, rule, arguments.resamples)
+    decisions = Counter(each.ended.look.decision for each in drawn)
+    width = statistics.median(each.half_width for each in drawn)
+    effect = detectable_effect(recordings, rule, min(arguments.resamples, 1000))
+    upper = failure_rate_upper(len(drawn), decisions["faster"])
+    return (
+        f"{len(drawn)} comparisons of {least} to {rule.blocks_max} rounds in {rule.planned} looks, "
+        f"drawn out of {sum(len(each[0]) for each in recordings)}, margin 0: {dict(decisions)}; "
+        f"false 'faster' below {upper:.2%} (95 %); half width {width:.2%}; found in {POWER:.0%}: "
+        f"{_effect(effect)}"
+    )
 
 
 def _half_width(rounds: int, confidence: float, deviation: float) -> float:
     return student_quantile((1 + confidence) / 2, rounds - 1) * deviation / math.sqrt(rounds)
 
 
-def _round_ratios(
-    blocks: Mapping[Any, list[PairedBlock]], weights: Mapping[Any, int]
-) -> list[float]:
-    """Of each complete round the logarithm of B's mean latency over A's."""
-    found = []
-    for of_round in zip(*(blocks.get(shape, ()) for shape in weights), strict=False):
-        total = {"a": 0.0, "b": 0.0}
-        for block, weight in zip(of_round, weights.values(), strict=True):
-            for name, samples in (("a", block.a_ns), ("b", block.b_ns)):
-                half = len(samples) // 2
-                slots = statistics.median(samples[:half]), statistics.median(samples[half:])
-                total[name] += weight * statistics.fmean(slots)
-        found.append(math.log(total["b"] / total["a"]))
-    return found
+def _complete_rounds(
+    blocks: Mapping[Any, list[PairedBlock]], shapes: Collection[Any]
+) -> dict[Any, Levels]:
+    """Times in each round that has all shapes; nothing where there is but one round."""
+    count = min((len(blocks.get(shape, ())) for shape in shapes), default=0)
+    return {s: block_levels(blocks[s][:count]) for s in shapes} if count > 1 else {}
+
+
+def _round_ratios(levels: Mapping[Any, Levels], weights: Mapping[Any, int]) -> list[float]:
+    """Of each round the logarithm of B's mean latency over A's."""
+    totals = sum(weight * levels[shape] for shape, weight in weights.items())
+    return [math.log(b_ns / a_ns) for a_ns, b_ns in totals]
 
 
 def _lines(path: Path) -> list[str]:

@@ -21,8 +21,9 @@ __all__ = [
     "weighed",
 ]
 
-LATE_NS = 2_000_000
-"""Processor time after a call that may be the kernel's bookkeeping."""
+LATE_NS = 500_000
+"""Processor time after a call that may be the kernel's bookkeeping; the judge looks for 2 ms at
+least. Honest solutions were seen to use 0.05 ms at most."""
 LATE_SHARE = 0.25
 """Of the time that the judge took to look."""
 
@@ -32,8 +33,10 @@ caches are cold and the machine is busy."""
 EARLY_FACTOR = 2.0
 """Of the processor time of a flush, which other work on a machine may stretch."""
 
-PERSISTENT = frozenset({"early-activity", "late-activity"})
-"""Flags that one call of a busy machine may raise: most calls of a workload must."""
+PERSISTENT = {"early-activity": 1 / 2, "late-activity": 1 / 3}
+"""Flags that one call of a busy machine may raise: more than this share of the calls of a workload
+must. A thread that never rests was seen to be running in three of four looks, in the others another
+one had its processor."""
 
 
 def tampering(claim: Conduct) -> Reason | None:
@@ -122,7 +125,7 @@ def weighed(raised: Sequence[Flag], calls: int) -> tuple[Flag, ...]:
 
 
 def _counts(flag: Flag, counts: Counter[str], calls: int) -> bool:
-    return flag.code not in PERSISTENT or 2 * counts[flag.code] > calls
+    return counts[flag.code] > PERSISTENT.get(flag.code, 0) * calls
 
 
 def _first(flags: Iterable[Flag]) -> dict[str, Flag]:

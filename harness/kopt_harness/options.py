@@ -34,7 +34,7 @@ class MeasureOptions(Model):
     """Blocks of each workload before a decision. Null: 3, in rounds 6; in a sweep of many
     workloads on a CPU, where a block takes long and the workloads bear each other out, 2."""
     blocks_max: int | None = Field(default=None, ge=2)
-    """Blocks of one workload at most. Null: 16, in rounds 60."""
+    """Blocks of one workload at most. Null: 16, in rounds 63."""
     rounds: bool | None = None
     """Whether blocks come in rounds, each from processes of its own; null: on a GPU."""
     rounds_ahead: int | None = Field(default=None, ge=1, le=16)

@@ -5,12 +5,14 @@ Headers and libraries of tvm-ffi and torch are found without importing either.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import importlib.metadata
 import importlib.util
 import shutil
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -215,8 +217,21 @@ def missing_entry(solution: Solution, log: str) -> Outcome:
 
 
 def load_shared_object(folder: Path, solution: Solution) -> Callable[..., Any]:
-    """The entry function of a built shared object; only in a candidate worker."""
-    library = folder / LIBRARY_NAME
+    """The entry function of a built shared object; only in a candidate worker.
+
+    What is loaded is a copy for this process alone, which has no name any more afterwards.
+    Processes that load one file share the memory that it lies in; what that does to times would be
+    in all comparisons of a solution and in its validation, and should be drawn for each.
+    """
+    with tempfile.TemporaryDirectory(prefix="kopt-library-", ignore_cleanup_errors=True) as own:
+        library = folder / LIBRARY_NAME
+        # A full disk is nothing to hold against a solution: the file itself serves as well.
+        with contextlib.suppress(OSError):
+            library = Path(shutil.copy(library, own))
+        return _load(library, solution)
+
+
+def _load(library: Path, solution: Solution) -> Callable[..., Any]:
     if solution.spec.binding == "torch":
         import torch  # noqa: F401  # its libraries must be loaded before the extension's
 

@@ -1,5 +1,6 @@
 """C++ solutions are compiled, cached, loaded and called."""
 
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,24 @@ def test_builds_nested_sources_and_computes(
     assert result.ok, result.log
     assert [artefact.kind for artefact in result.artefacts] == ["shared-object"]
     assert call(result, solution, "numpy") == [3.0 * i for i in range(7)]
+
+
+def test_each_load_is_a_copy_of_its_own(
+    make_solution: Callable[..., Solution], cache: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """Nothing of the build's file is mapped, and the copy leaves no file behind."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    solution = make_solution("cpp", _sources("7"))
+    folder = Path(build_in_worker(solution, "cpu", cache).path)
+    functions = [_native.load_shared_object(folder, solution) for _ in range(2)]
+    mapped = {
+        line.split(maxsplit=5)[5]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if _native.LIBRARY_NAME in line
+    }
+    assert len(functions) == len({name for name in mapped if str(tmp_path) in name}) == 2
+    assert not any(str(folder) in name for name in mapped)
+    assert not [each for each in tmp_path.iterdir() if each.name.startswith("kopt-library-")]
 
 
 def test_second_build_comes_from_the_cache_under_the_new_name(
