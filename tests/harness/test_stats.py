@@ -342,6 +342,17 @@ def test_looks_spend_the_error_once(planned: int) -> None:
         assert without == pytest.approx(rest / 2)
 
 
+@pytest.mark.parametrize("interval_by", [interval_of, student_interval])
+def test_two_blocks_that_differ_wildly_leave_everything_open(interval_by) -> None:
+    """A quantile of one degree of freedom times their spread is more than a float's power."""
+    wild = of_logs([1.5, -1.5])
+    look = Rule(2, 16, 0.99, 0.0).look([wild], 1, interval_by=interval_by)
+    assert look.decision == "ambiguous"
+    assert look.interval.lo < 1e-100
+    assert 1e100 < look.interval.hi < math.inf
+    assert math.isfinite(look.interval.hi / look.interval.lo)
+
+
 def test_the_last_look_spends_what_is_left() -> None:
     """It is the one after which nothing can be measured, however many looks there were."""
     rule = Rule(3, 5, 0.99, 0.0)

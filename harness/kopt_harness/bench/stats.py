@@ -87,6 +87,8 @@ MAX_CORRELATION = 0.5
 """More than this is not estimated from a few dozen blocks: it is a trend."""
 _CERTAIN_CORRELATION = 2.0
 """Standard errors beyond which a correlation of rounds is believed."""
+_LOG_MOST = 300.0
+"""Of a ratio. One degree of freedom has quantiles beyond a thousand, and their power is no float."""
 _BOOTSTRAP_TAIL = 0.05
 _EARLY_SHARE = 0.4
 """Of the error, for planned looks after which more blocks may come."""
@@ -231,12 +233,8 @@ def interval_of(
     unit = math.sqrt(summary.inflation) / normal_quantile(1 - _BOOTSTRAP_TAIL)
     least = math.sqrt(summary.variance)
     quantile = student_quantile((1 + confidence) / 2, summary.freedom)
-    return RatioInterval(
-        math.exp(summary.log_ratio),
-        math.exp(summary.log_ratio - quantile * max(least, down * unit)),
-        math.exp(summary.log_ratio + quantile * max(least, up * unit)),
-        summary.allowed,
-    )
+    half = quantile * max(least, down * unit), quantile * max(least, up * unit)
+    return _interval(summary, *half)
 
 
 def student_interval(
@@ -245,12 +243,7 @@ def student_interval(
     """Student's interval alone: never wider than ``interval_of``, and a hundred times cheaper."""
     summary = summarise(_all_evidence(workloads), rounds=rounds)
     half = student_quantile((1 + confidence) / 2, summary.freedom) * math.sqrt(summary.variance)
-    return RatioInterval(
-        math.exp(summary.log_ratio),
-        math.exp(summary.log_ratio - half),
-        math.exp(summary.log_ratio + half),
-        summary.allowed,
-    )
+    return _interval(summary, half, half)
 
 
 def look_confidence(
@@ -311,6 +304,17 @@ def spread(workloads: Sequence[Levels]) -> list[float]:
     evidence = _all_evidence(workloads)
     shares = summarise(evidence).shares
     return [share**2 * each.variance for share, each in zip(shares, evidence, strict=True)]
+
+
+def _interval(summary: Summary, down: float, up: float) -> RatioInterval:
+    """Of the ratio, from how far that of its logarithm goes."""
+    lo, hi = summary.log_ratio - down, summary.log_ratio + up
+    return RatioInterval(
+        math.exp(summary.log_ratio),
+        math.exp(max(lo, -_LOG_MOST)),
+        math.exp(min(hi, _LOG_MOST)),
+        summary.allowed,
+    )
 
 
 def _level(samples_ns: Sequence[int]) -> float:
