@@ -88,7 +88,7 @@ MAX_CORRELATION = 0.5
 _CERTAIN_CORRELATION = 2.0
 """Standard errors beyond which a correlation of rounds is believed."""
 _LOG_MOST = 300.0
-"""Of a ratio. One degree of freedom has quantiles beyond a thousand, and their power is no float."""
+"""Of a ratio. One degree of freedom has quantiles beyond a thousand; their power is no float."""
 _BOOTSTRAP_TAIL = 0.05
 _EARLY_SHARE = 0.4
 """Of the error, for planned looks after which more blocks may come."""
