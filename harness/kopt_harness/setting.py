@@ -27,7 +27,7 @@ _ROUNDS_MIN = 6
 _BLOCKS_MAX = 16
 _ROUNDS_MAX = 63
 """Rounds are the only independent samples of a comparison: five degrees of freedom at the first
-look, and as many at the last as tell 1 % on an H200."""
+look, and at the last enough for 1.02 % on an H200 (docs/measurement.md)."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
