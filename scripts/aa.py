@@ -15,8 +15,8 @@ several, are evaluated anywhere, without measuring:
 
 and with ``--as-rounds 16`` also as comparisons of so many rounds, each of which is a block of one
 of the recorded pairs of processes. ``--spread`` instead says how much recorded rounds scatter, and
-how long one took; and with ``--drawn-rounds 63`` what comparisons of up to so many rounds decide
-that are drawn out of all of them.
+how long one took. ``--drawn 63`` says what comparisons of up to so many rounds, or blocks, decide
+that are drawn out of all that is recorded.
 
 Without ``--slowdown`` nothing is
 slowed: GPU solutions cannot be.
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import math
 import os
@@ -34,30 +35,32 @@ import statistics
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from kopt_harness.bench.detection import failure_rate_upper
-from kopt_harness.bench.resample import Recording, detectable_effect, redraw
+from kopt_harness.bench.resample import Recording, detectable_effect, redraw, steadied
 from kopt_harness.bench.sequence import Rule
 from kopt_harness.bench.stats import Levels, block_levels
 from kopt_harness.bench.student import student_quantile
 from kopt_harness.calibrate_timing import FILLED, calibrate_timing
 from kopt_harness.catalog import Catalog
-from kopt_harness.conclusion import shape_of
+from kopt_harness.conclusion import Shape, shape_of
 from kopt_harness.journal import Journal
 from kopt_harness.ledger import DictLedger
 from kopt_harness.noise import store_floor
 from kopt_harness.options import MeasureOptions
 from kopt_harness.root import find_root
-from kopt_harness.schema import PairedBlock, Solution
+from kopt_harness.schema import PairedBlock, Solution, Workload
 from kopt_harness.setting import Setting
 from kopt_harness.targets import best_target, get_target
 from kopt_harness.timing_report import Decisions, TimingCalibration
 
 ENVIRONMENT = "environment"
+Blocks = list[tuple[str, PairedBlock]]
+"""Each with its workload's uuid, in the order in which they were measured."""
 SPAN_S = 60.0
 """Device time in which a comparison on a GPU is to be decided."""
 POWER = 0.95
@@ -82,8 +85,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--rounds", action=argparse.BooleanOptionalAction, default=None)
     found.add_argument("--rounds-ahead", type=int, default=None, help="opened side by side")
     found.add_argument("--as-rounds", type=int, default=None, help="rounds, of what is recorded")
-    found.add_argument("--spread", action="store_true", help="of recorded rounds, and no more")
-    found.add_argument("--drawn-rounds", type=int, default=None, help="with --spread: at most")
+    found.add_argument("--spread", action="store_true", help="of recorded rounds")
+    found.add_argument("--drawn", type=int, default=None, help="blocks or rounds of each, at most")
     found.add_argument("--filled", type=int, default=FILLED, help="least blocks of a recording")
     found.add_argument("--budget-s", type=float, default=None, help="of one comparison")
     found.add_argument("--root", type=Path, default=None)
@@ -169,63 +172,98 @@ def evaluate(setting: Setting, solution: Solution, arguments: argparse.Namespace
 
 def as_rounds(setting: Setting, solution: Solution, arguments: argparse.Namespace) -> str:
     """What recorded pairs of processes would have said as rounds of comparisons."""
-    definition = setting.catalog.resolve(solution.definition)
-    workloads = setting.catalog.select(definition, arguments.workload or ["rep"])
-    found: dict[tuple[Path, str], dict[str, list[PairedBlock]]] = {}
-    for path in arguments.recorded:
-        for line in _lines(path):
-            unit = json.loads(line)
-            parts = unit["key"].split("/")
-            if parts[0] == "aa" and parts[3] == "block" and "a_ns" in unit["value"]:
-                fields = {name: unit["value"][name] for name in ("a_ns", "b_ns", "order")}
-                blocks = found.setdefault((path, parts[2]), {}).setdefault(parts[5], [])
-                blocks.append(PairedBlock(**fields))
-    whole = [
-        tuple(block_levels(each[workload.uuid]) for workload in workloads)
-        for each in found.values()
-        if all(len(each.get(w.uuid, ())) >= arguments.filled for w in workloads)
-    ]
+    whole = recordings_of(_workloads(setting, solution, arguments), arguments, shapes=False)
     count = arguments.as_rounds
     rule = Rule(count, count, setting.options.confidence, 0.0, rounds=True)
-    drawn = redraw(whole, rule, arguments.resamples)
-    decisions = Counter(each.ended.look.decision for each in drawn)
-    width = statistics.median(each.half_width for each in drawn)
-    effect = detectable_effect(whole, rule, min(arguments.resamples, 1000))
-    upper = failure_rate_upper(len(drawn), decisions["faster"])
+    return _drawn(whole, rule, arguments)
+
+
+def drawn(setting: Setting, solution: Solution, arguments: argparse.Namespace) -> str:
+    """What comparisons would decide that are drawn out of all recorded blocks, or rounds."""
+    workloads = _workloads(setting, solution, arguments)
+    found = recordings_of(workloads, arguments, shapes=setting.rounds)
+    least = min(setting.blocks_min, arguments.drawn)
+    rule = Rule(least, arguments.drawn, setting.options.confidence, 0.0, setting.rounds)
+    # Rounds are drawn out of all recordings; blocks out of one, whose mean is noise in part.
+    return _drawn(found if setting.rounds else steadied(found), rule, arguments)
+
+
+def _drawn(found: list[Recording], rule: Rule, arguments: argparse.Namespace) -> str:
+    each = "rounds" if rule.rounds else "blocks"
+    made = redraw(found, rule, arguments.resamples)
+    decisions = Counter(each.ended.look.decision for each in made)
+    width = statistics.median(each.half_width for each in made)
+    effect = detectable_effect(found, rule, min(arguments.resamples, 1000))
+    upper = failure_rate_upper(len(made), decisions["faster"])
     return (
-        f"{len(drawn)} comparisons of {count} rounds, drawn out of {len(whole)} pairs of "
-        f"processes, margin 0: {dict(decisions)}; false 'faster' below {upper:.2%} (95 %); half "
-        f"width {width:.2%}; found in 95 of 100: {_effect(effect)}"
+        f"{len(made)} comparisons of {rule.blocks_min} to {rule.blocks_max} {each} in "
+        f"{rule.planned} looks or more, drawn out of {len(found)} recordings with "
+        f"{sum(len(each[0]) for each in found)} of the first workload, margin 0: "
+        f"{dict(decisions)}; false 'faster' below {upper:.2%} (95 %); half width {width:.2%}; "
+        f"found in {POWER:.0%}: {_effect(effect)}"
     )
+
+
+def _workloads(
+    setting: Setting, solution: Solution, arguments: argparse.Namespace
+) -> Sequence[Workload]:
+    definition = setting.catalog.resolve(solution.definition)
+    return setting.catalog.select(definition, arguments.workload or ["rep"])
+
+
+def recordings_of(
+    workloads: Sequence[Workload], arguments: argparse.Namespace, *, shapes: bool
+) -> list[Recording]:
+    """Of each recorded comparison the blocks of each workload, or the rounds of its shape.
+
+    Those that lack a workload, or have few blocks of one, are left out.
+    """
+    least = 2 if shapes else arguments.filled
+    found = []
+    for path in arguments.recorded:
+        for blocks, _ in _journal(path):
+            if shapes:
+                levels = _complete_rounds(blocks, workloads)
+                whole = tuple(levels[shape_of(w)] for w in workloads) if levels else ()
+            else:
+                own = {w.uuid: [b for uuid, b in blocks if uuid == w.uuid] for w in workloads}
+                whole = tuple(block_levels(each) for each in own.values())
+            if whole and min(map(len, whole)) >= least:
+                found.append(whole)
+    return found
+
+
+def _journal(path: Path) -> Iterator[tuple[Blocks, list[datetime]]]:
+    """Of each comparison with itself its blocks, and when each was written."""
+    blocks: dict[str, Blocks] = defaultdict(list)
+    times: dict[str, list[datetime]] = defaultdict(list)
+    for line in _lines(path):
+        unit = json.loads(line)
+        parts = unit["key"].split("/")
+        if parts[0] == "aa" and parts[3] == "block" and "a_ns" in unit["value"]:
+            fields = {name: unit["value"][name] for name in ("a_ns", "b_ns", "order")}
+            blocks[parts[2]].append((parts[5], PairedBlock(**fields)))
+            times[parts[2]].append(datetime.fromisoformat(unit["time"]))
+    yield from ((blocks[number], times[number]) for number in blocks)
 
 
 def spread(setting: Setting, solution: Solution, arguments: argparse.Namespace) -> str:
     """By how much the rounds of each journal scatter: ratios of mean latencies, all workloads."""
-    definition = setting.catalog.resolve(solution.definition)
-    workloads = setting.catalog.select(definition, arguments.workload or ["rep"])
-    by_uuid = {workload.uuid: shape_of(workload) for workload in workloads}
-    weights = Counter(by_uuid.values())
+    workloads = _workloads(setting, solution, arguments)
+    weights = Counter(shape_of(workload) for workload in workloads)
     lines = []
-    recordings: list[Recording] = []
+    every: list[list[float]] = []
     for path in arguments.recorded:
-        found: dict[str, dict[Any, list[PairedBlock]]] = defaultdict(lambda: defaultdict(list))
-        times: dict[str, list[datetime]] = defaultdict(list)
-        for line in _lines(path):
-            unit = json.loads(line)
-            parts = unit["key"].split("/")
-            if parts[0] == "aa" and parts[3] == "block" and "a_ns" in unit["value"]:
-                fields = {name: unit["value"][name] for name in ("a_ns", "b_ns", "order")}
-                found[parts[2]][by_uuid[parts[5]]].append(PairedBlock(**fields))
-                times[parts[2]].append(datetime.fromisoformat(unit["time"]))
-        complete = [_complete_rounds(each, weights) for each in found.values()]
-        recordings += [tuple(each[s] for s in by_uuid.values()) for each in complete if each]
+        journal = list(_journal(path))
+        complete = [_complete_rounds(blocks, workloads) for blocks, _ in journal]
         ratios = [_round_ratios(each, weights) for each in complete if each]
+        every += ratios
         inside = [value - statistics.fmean(each) for each in ratios for value in each]
         freedom = len(inside) - len(ratios)
         deviation = math.sqrt(sum(value * value for value in inside) / freedom)
         means = [statistics.fmean(each) for each in ratios]
         expected = deviation * math.sqrt(statistics.fmean(1 / len(each) for each in ratios))
-        seconds = [(max(each) - min(each)).total_seconds() for each in times.values()]
+        seconds = [(max(each) - min(each)).total_seconds() for _, each in journal]
         taken = sum(seconds) / sum(max(1, len(each) - 1) for each in ratios)
         held = int(SPAN_S / taken)
         half = _half_width(held, setting.options.confidence, deviation)
@@ -237,25 +275,22 @@ def spread(setting: Setting, solution: Solution, arguments: argparse.Namespace) 
             f"{expected:.2%} if rounds have nothing in common; "
             f"{SPAN_S:g} s hold {held}: half width {half:.2%}, found in {POWER:.0%}: {least:.2%}"
         )
-    if arguments.drawn_rounds:
-        lines.append(_drawn(setting, recordings, arguments))
+    lines.append(_correlation(every))
     return "\n".join(lines)
 
 
-def _drawn(setting: Setting, recordings: list[Recording], arguments: argparse.Namespace) -> str:
-    """What comparisons out of recorded rounds decide, with all their looks."""
-    least = setting.blocks_min
-    rule = Rule(least, arguments.drawn_rounds, setting.options.confidence, 0.0, rounds=True)
-    drawn = redraw(recordings, rule, arguments.resamples)
-    decisions = Counter(each.ended.look.decision for each in drawn)
-    width = statistics.median(each.half_width for each in drawn)
-    effect = detectable_effect(recordings, rule, min(arguments.resamples, 1000))
-    upper = failure_rate_upper(len(drawn), decisions["faster"])
+def _correlation(ratios: list[list[float]]) -> str:
+    """Of neighbouring rounds, over all comparisons."""
+    products = squares = 0.0
+    for each in ratios:
+        residual = [value - statistics.fmean(each) for value in each]
+        own = sum(value * value for value in residual)
+        # Residuals from the mean of n independent values have a correlation of -1 / n.
+        products += sum(a * b for a, b in itertools.pairwise(residual)) + own / len(each)
+        squares += own
+    error = 1 / math.sqrt(sum(len(each) - 1 for each in ratios))
     return (
-        f"{len(drawn)} comparisons of {least} to {rule.blocks_max} rounds in {rule.planned} looks, "
-        f"drawn out of {sum(len(each[0]) for each in recordings)}, margin 0: {dict(decisions)}; "
-        f"false 'faster' below {upper:.2%} (95 %); half width {width:.2%}; found in {POWER:.0%}: "
-        f"{_effect(effect)}"
+        f"correlation of neighbouring rounds: {products / squares:.2f}, standard error {error:.2f}"
     )
 
 
@@ -263,12 +298,14 @@ def _half_width(rounds: int, confidence: float, deviation: float) -> float:
     return student_quantile((1 + confidence) / 2, rounds - 1) * deviation / math.sqrt(rounds)
 
 
-def _complete_rounds(
-    blocks: Mapping[Any, list[PairedBlock]], shapes: Collection[Any]
-) -> dict[Any, Levels]:
+def _complete_rounds(blocks: Blocks, workloads: Sequence[Workload]) -> dict[Shape, Levels]:
     """Times in each round that has all shapes; nothing where there is but one round."""
-    count = min((len(blocks.get(shape, ())) for shape in shapes), default=0)
-    return {s: block_levels(blocks[s][:count]) for s in shapes} if count > 1 else {}
+    by_uuid = {workload.uuid: shape_of(workload) for workload in workloads}
+    shapes: dict[Shape, list[PairedBlock]] = {shape: [] for shape in by_uuid.values()}
+    for uuid, block in blocks:
+        shapes[by_uuid[uuid]].append(block)
+    count = min(map(len, shapes.values()), default=0)
+    return {s: block_levels(each[:count]) for s, each in shapes.items()} if count > 1 else {}
 
 
 def _round_ratios(levels: Mapping[Any, Levels], weights: Mapping[Any, int]) -> list[float]:
@@ -360,6 +397,9 @@ def main() -> int:
         setting = Setting(catalog, get_target(target), options)
         if arguments.spread:
             print("\n".join(spread(setting, solution, arguments) for solution in solutions))
+        if arguments.drawn:
+            print("\n".join(drawn(setting, solution, arguments) for solution in solutions))
+        if arguments.spread or arguments.drawn:
             return 0
         show([evaluate(setting, solution, arguments) for solution in solutions], arguments)
         if arguments.as_rounds:

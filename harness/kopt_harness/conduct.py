@@ -22,8 +22,8 @@ __all__ = [
 ]
 
 LATE_NS = 500_000
-"""Processor time after a call that may be the kernel's bookkeeping; the judge looks for 2 ms at
-least. Honest solutions were seen to use 0.05 ms at most."""
+"""Processor time after a call that may be the kernel's bookkeeping. The judge looks for some
+milliseconds, in which a thread that never rests has to exceed it."""
 LATE_SHARE = 0.25
 """Of the time that the judge took to look."""
 
@@ -35,8 +35,7 @@ EARLY_FACTOR = 2.0
 
 PERSISTENT = {"early-activity": 1 / 2, "late-activity": 1 / 3}
 """Flags that one call of a busy machine may raise: more than this share of the calls of a workload
-must. A thread that never rests was seen to be running in three of four looks, in the others another
-one had its processor."""
+must. A thread that never rests is not running in every look: processors are shared."""
 
 
 def tampering(claim: Conduct) -> Reason | None:

@@ -6,6 +6,7 @@ Headers and libraries of tvm-ffi and torch are found without importing either.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.machinery
 import importlib.metadata
 import importlib.util
@@ -223,11 +224,15 @@ def load_shared_object(folder: Path, solution: Solution) -> Callable[..., Any]:
     Processes that load one file share the memory that it lies in; what that does to times would be
     in all comparisons of a solution and in its validation, and should be drawn for each.
     """
-    with tempfile.TemporaryDirectory(prefix="kopt-library-", ignore_cleanup_errors=True) as own:
-        library = folder / LIBRARY_NAME
-        # A full disk is nothing to hold against a solution: the file itself serves as well.
-        with contextlib.suppress(OSError):
+    library = folder / LIBRARY_NAME
+    with contextlib.ExitStack() as stack:
+        try:
+            own = stack.enter_context(tempfile.TemporaryDirectory(prefix="kopt-library-"))
             library = Path(shutil.copy(library, own))
+        except OSError as error:
+            # A full disk is nothing to hold against a solution: the build's own file is as right.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
         return _load(library, solution)
 
 

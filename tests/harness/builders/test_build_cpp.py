@@ -1,5 +1,7 @@
 """C++ solutions are compiled, cached, loaded and called."""
 
+import errno
+import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -58,6 +60,27 @@ def test_each_load_is_a_copy_of_its_own(
     assert len(functions) == len({name for name in mapped if str(tmp_path) in name}) == 2
     assert not any(str(folder) in name for name in mapped)
     assert not [each for each in tmp_path.iterdir() if each.name.startswith("kopt-library-")]
+
+
+def test_a_full_disk_is_no_fault_of_a_solution(
+    make_solution: Callable[..., Solution], cache: Path, monkeypatch
+) -> None:
+    """The build's own file is loaded then; any other failure to copy is none of that kind."""
+    solution = make_solution("cpp", _sources("8"))
+    folder = Path(build_in_worker(solution, "cpu", cache).path)
+
+    def fails(number: int) -> None:
+        def copy(*_: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(_native.shutil, "copy", copy)
+
+    fails(errno.ENOSPC)
+    assert callable(_native.load_shared_object(folder, solution))
+    assert str(folder) in Path("/proc/self/maps").read_text()
+    fails(errno.EACCES)
+    with pytest.raises(PermissionError):
+        _native.load_shared_object(folder, solution)
 
 
 def test_second_build_comes_from_the_cache_under_the_new_name(
