@@ -5,7 +5,7 @@ The loop says what is to be known; here it is taken out of the journal, or asked
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kopt_harness.ledger import recorded
@@ -16,9 +16,9 @@ from .policy import awaits_validation, decide, promotion_conditions
 from .result import Decision, Review
 from .reviewing import Subject, review_of, reviewed
 from .state import Observation
-from .world import Turn, World
+from .world import Representative, Turn, World
 
-__all__ = ["Judged", "gate", "judge", "observe", "prepare"]
+__all__ = ["Judged", "gate", "judge", "observe", "observed", "prepare"]
 
 
 def observe(
@@ -31,20 +31,38 @@ def observe(
         solution: That is profiled.
         latencies_us: What the last sweep has measured of it, by workload.
     """
-    known = latencies_us or {}
+    return observed(
+        world.representatives,
+        lambda workload: _profile(world, solution, workload),
+        latencies_us or {},
+    )
+
+
+def observed(
+    representatives: Sequence[Representative],
+    profile_of: Callable[[Workload], Profile],
+    latencies_us: Mapping[str, float],
+) -> list[Observation]:
+    """What is known of a solution on each representative, for its state.
+
+    Args:
+        representatives: Of the definition on the target.
+        profile_of: Takes, or finds, the profile on a workload.
+        latencies_us: What the last sweep has measured of it, by workload.
+    """
     return [
         Observation(
             regime=representative.regime,
             workloads=representative.weight,
-            profile=_profile(world, solution, representative.workload),
+            profile=profile_of(representative.workload),
             cost_bytes=representative.cost_bytes,
             flops=representative.flops,
             floor=representative.floor,
             origin=representative.origin,
-            latency_us=known.get(representative.workload.uuid),
-            regime_us=_sum(known, representative.members),
+            latency_us=latencies_us.get(representative.workload.uuid),
+            regime_us=_sum(latencies_us, representative.members),
         )
-        for representative in world.representatives
+        for representative in representatives
     ]
 
 

@@ -26,6 +26,7 @@ from .harness import Harness
 from .history import find_round, last_review
 from .indexed import last_target, open_index, runs_document
 from .kinds import CAMPAIGN, PROMOTE, PROMOTE_KEY
+from .measuring import observed
 from .policy import awaits_validation, promotion_conditions, validation_conditions
 from .promotion import Promoter
 from .representing import floors_of, representatives_of
@@ -34,7 +35,15 @@ from .reviewing import review_condition
 from .state import Observation, derive_state
 from .world import Promotion, Representative
 
-__all__ = ["Dispatchable", "Promotable", "find_dispatch", "find_promotable", "reverify", "user"]
+__all__ = [
+    "Dispatchable",
+    "Promotable",
+    "create_run",
+    "find_dispatch",
+    "find_promotable",
+    "reverify",
+    "user",
+]
 
 
 class Promotable(NamedTuple):
@@ -159,7 +168,7 @@ def reverify(
     """
     candidate, _, target = promotable
     incumbent = _incumbent(catalog, promotable)
-    run = _create_run(catalog, promotable, incumbent, config, overridden)
+    run = create_run(catalog, promotable, incumbent, config, overridden)
     go_on = f"kopt promote {candidate.sha256[:12]}"
     with (
         Journal(run.journal_path) as journal,
@@ -295,17 +304,11 @@ class _Attempt(NamedTuple):
 
     def _observe(self) -> list[Observation]:
         candidate = self.promotable.candidate
-        return [
-            Observation(
-                regime=each.regime,
-                workloads=each.weight,
-                profile=self.harness().profile(candidate, each.workload, self.journal),
-                cost_bytes=each.cost_bytes,
-                flops=each.flops,
-                floor=each.floor,
-            )
-            for each in self._representatives()
-        ]
+        return observed(
+            self._representatives(),
+            lambda workload: self.harness().profile(candidate, workload, self.journal),
+            {},
+        )
 
 
 def _incumbent(catalog: Catalog, promotable: Promotable) -> Solution:
@@ -324,13 +327,25 @@ def _incumbent(catalog: Catalog, promotable: Promotable) -> Solution:
     return incumbent
 
 
-def _create_run(
+def create_run(
     catalog: Catalog,
     promotable: Promotable,
     incumbent: Solution,
     config: RunConfig,
-    overridden: tuple[str, ...],
+    overridden: tuple[str, ...] = (),
+    *,
+    applies: str | None = None,
 ) -> Run:
+    """The folder of one ``kopt promote``, with what it was asked for.
+
+    Args:
+        catalog: Has the archive.
+        promotable: What is to be promoted.
+        incumbent: What it is compared with; kept.
+        config: How it is measured, and what is required.
+        overridden: Flags that the user accepts.
+        applies: ``RUN/ROUND`` whose decision is applied as it is.
+    """
     candidate, definition, target = promotable
     archive = Archive(catalog.root.local)
     archive.put(incumbent)
@@ -345,6 +360,8 @@ def _create_run(
         "overridden_flags": list(overridden),
         "config": config.model_dump(mode="json"),
     }
+    if applies is not None:
+        manifest["applies"] = applies
     return archive.create_run(f"promote-{definition.kopt.alias}-{target.name}", manifest)
 
 

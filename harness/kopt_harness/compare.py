@@ -99,8 +99,8 @@ class Pair:
     _timed: set[str] = field(default_factory=set)
     """SHA-256 of those whose processes of this round have had a timed call that does not count."""
     _round: int = 0
-    _opened: int = 0
-    """Round that the processes were started for."""
+    _opened: int | None = None
+    """Round that the processes were started for, if any were."""
     _planned: int = 0
     """Rounds until the data is looked at."""
     _margin: Margin | None = None
@@ -212,11 +212,15 @@ class Pair:
                 return
 
     def _start_round(self) -> None:
-        """Sets the processes of another round aside, and starts those of this one."""
-        if self._round == self._opened:
+        """Sets the processes of another round aside, and starts those of this one.
+
+        The first round takes those of a sweep that has checked a solution before.
+        """
+        if not self._planned or self._round == self._opened:
             return
         order = (self.a, self.b) if self._round % 2 == 0 else (self.b, self.a)
-        self.session.set_aside(*(each.sha256 for each in order))
+        if self._opened is not None:
+            self.session.set_aside(*(each.sha256 for each in order))
         self._warm = {key for key in self._warm if key[1] == "moved"}
         self._timed.clear()
         self._opened = self._round

@@ -1,16 +1,22 @@
 """A person's promotion: verified again, conditions with numbers, overrides on record."""
 
+import gzip
 import json
+import shutil
 import tomllib
 from typing import Any
 
 import pytest
+from kopt_controller.applying import apply_recorded
 from kopt_controller.config import PromotionRules, RunConfig
+from kopt_controller.history import list_promotions
+from kopt_controller.indexed import open_index
 from kopt_controller.policy.conditions import NOT_RUN
 from kopt_controller.result import PromoteOutcome
 from kopt_controller.reverify import find_promotable, reverify
 from kopt_controller.simulated import SimulatedDevice, SimulatedHarness
 from kopt_harness.archive import Archive
+from kopt_harness.catalog import Catalog
 from kopt_harness.errors import InvalidInputError, NotFoundError, UsageError
 from kopt_harness.schema import Solution, Validation, Workload
 
@@ -176,3 +182,61 @@ def test_nothing_to_promote_is_said(toy: Toy) -> None:
         _promote(toy, "nowhere/1")
     with pytest.raises(NotFoundError, match="no archived solution"):
         _promote(toy, "0123456789")
+
+
+def test_what_a_round_has_decided_is_applied_without_measuring(toy: Toy) -> None:
+    """By its record alone: pointer, evidence with its samples, and a promotion in the history."""
+    (result,) = toy.campaign(promotion="ask").execute().rounds
+    archive = Archive(toy.root.local)
+    done = apply_recorded(toy.catalog, archive, None)
+    assert done.applied
+    assert done.candidate == result.best
+    assert done.conditions == result.decision.evidence
+    assert _pointer(toy) == {"solution": done.candidate.name, "sha256": done.candidate.sha256}
+    retained = toy.root.retained / "toy_op_n/cpu"
+    decision = json.loads((retained / "decision.json").read_text())
+    assert decision["decision"]["evidence"] == [c.model_dump(mode="json") for c in done.conditions]
+    samples = json.loads(gzip.decompress((retained / "samples.json.gz").read_bytes()))
+    assert any(key.startswith("r1/sweep/") for key in samples)
+    assert any(key.startswith("r1/validation/") for key in samples)
+    assert json.loads((retained / "profile.json").read_text())["profiles"]
+    with open_index(archive.folder) as index:
+        (listed,) = list_promotions(index)
+    assert listed.applied
+    with pytest.raises(UsageError, match="incumbent already"):
+        apply_recorded(toy.catalog, archive, f"{decision['run']}/1")
+
+
+def test_a_round_that_did_not_promote_is_not_applied(toy: Toy) -> None:
+    """Nothing moves without a decision, nor after the incumbent has moved."""
+    equal = SimulatedDevice(latency_us=lambda *_: 10.0, noise=0.001)
+    outcome = toy.campaign(equal, promotion="ask").execute()
+    archive = Archive(toy.root.local)
+    with pytest.raises(UsageError, match="did not decide to promote"):
+        apply_recorded(toy.catalog, archive, f"{outcome.run}/1")
+    with pytest.raises(UsageError, match="names no round"):
+        apply_recorded(toy.catalog, archive, "0123456789ab")
+    assert "sha256" not in _pointer(toy)
+
+
+def test_a_decision_is_not_applied_to_what_has_changed_since(toy: Toy) -> None:
+    """Another incumbent, and other workloads, were not in the comparison."""
+    toy.campaign(promotion="ask", max_candidates=1).execute()
+    archive = Archive(toy.root.local)
+    folder = toy.root.kernels / "toy_op_n"
+    as_it_was = (folder / "retained.toml").read_text()
+    name = tomllib.loads(as_it_was)["cpu"]["solution"]
+    shutil.copytree(folder / "solutions" / name, folder / "solutions/other")
+    config = folder / "solutions/other/config.toml"
+    config.write_text(config.read_text().replace(f'name = "{name}"', 'name = "other"'))
+    source = next((folder / "solutions/other/solution").rglob("*.py"))
+    source.write_text(f"{source.read_text()}\n# another one\n")
+    (folder / "retained.toml").write_text('[cpu]\nsolution = "other"\n')
+    with pytest.raises(UsageError, match="the incumbent of cpu is other"):
+        apply_recorded(toy.catalog, archive, None)
+    (folder / "retained.toml").write_text(as_it_was)
+    lines = (folder / "workloads.jsonl").read_text().splitlines(keepends=True)
+    (folder / "workloads.jsonl").write_text("".join(lines[:-1]))
+    with pytest.raises(UsageError, match="other workloads"):
+        apply_recorded(Catalog(toy.root), archive, None)
+    assert (folder / "retained.toml").read_text() == as_it_was

@@ -54,8 +54,9 @@ class CudaTarget:
     1.72 % of the mean (H200, 2026-11-30); a further round is worth more."""
     rounds: bool = True
     """Processes of one solution differed by up to 10 % in kernels of 2 us (H200, 2026-11-30)."""
-    rounds_ahead: int = 4
-    """Opening a device takes a process about as long as being timed, and several do it at once."""
+    rounds_ahead: int = 8
+    """Opening a device takes a process about as long as being timed, and several do it at once: a
+    round took 1.27 s with eight and 1.35 with four (H200, 2026-11-30)."""
     caveat: str = ""
     copy_gbps: Figure | None = None
     launch_us: Figure | None = None

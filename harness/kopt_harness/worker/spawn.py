@@ -255,20 +255,22 @@ class WorkerClient:
     def freeze(self) -> None:
         """Stops everything of it until ``thaw``; its guards go on.
 
-        Looks again until nothing runs: processes can wake each other, or start new ones. The
-        last look is a thorough one.
+        Looks again until nothing runs: processes can wake each other, or start new ones. What is
+        stopped starts none and none of its children come or go, so a second look at it that finds
+        nobody else has found all. Where there is more than the worker itself, the last look is a
+        thorough one: of many children that end, a quick one may miss the next.
         """
         deadline = time.monotonic() + _FREEZE_S
-        thorough = False
+        stopped: list[int] | None = None
         while time.monotonic() < deadline:
-            found = self.processes(thorough=thorough)
+            found = self.processes(thorough=stopped is not None and len(stopped) > 1)
             running = [pid for pid in found if not _is_stopped(pid)]
-            if thorough and not running:
+            if not running and stopped is not None and set(stopped) == set(found):
                 break
             for pid in running:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGSTOP)
-            thorough = not running
+            stopped = None if running else found
 
     def thaw(self) -> None:
         """Lets it go on."""

@@ -38,6 +38,7 @@ class L2Flush:
         if cache not in ("cold", "cold-clean", "warm"):
             raise UnavailableError(f"no cache state {cache!r}", hint="cold, cold-clean or warm")
         # Functions are bound here, before candidate code can replace them.
+        self._get_limit = runtime.cudaDeviceGetLimit
         self._set_limit = runtime.cudaDeviceSetLimit
         self._set_aside = runtime.cudaLimit.cudaLimitPersistingL2CacheSize
         self._reset = runtime.cudaCtxResetPersistingL2Cache
@@ -57,9 +58,12 @@ class L2Flush:
     def __call__(self) -> None:
         """Leaves dirty lines of the buffer (``cold``) or clean ones (``cold-clean``)."""
         if self.nbytes:
-            for status in (*self._set_limit(self._set_aside, 0), *self._reset()):
-                if int(status) != 0:
-                    raise InfraError(f"the persisting L2 could not be reset: {status!r}")
+            status, nbytes = self._get_limit(self._set_aside)
+            # To set it asks the driver, which takes longer than to read it.
+            (removed,) = self._set_limit(self._set_aside, 0) if nbytes else (status,)
+            for each in (status, removed, *self._reset()):
+                if int(each) != 0:
+                    raise InfraError(f"the persisting L2 could not be reset: {each!r}")
             self._write()
         if self._read is not None:
             self._read()

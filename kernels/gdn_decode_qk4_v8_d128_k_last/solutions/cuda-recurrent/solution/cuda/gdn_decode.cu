@@ -77,6 +77,7 @@ float* f32_of(const TensorView& tensor, const char* name, std::initializer_list<
 using Small = Shape<KOPT_LANES_PER_ROW, KOPT_SMALL_WARPS, KOPT_SMALL_ROWS_PER_WARP, 1>;
 using Middle = Shape<KOPT_LANES_PER_ROW, KOPT_MIDDLE_WARPS, KOPT_MIDDLE_ROWS_PER_WARP,
                      (KOPT_MIDDLE_ROWS_PER_WARP >= 8 ? 24 : 32) / KOPT_MIDDLE_WARPS>;
+using Rows8 = Shape<KOPT_ROWS8_LANES, 4, 8, 6>;
 using Rows16 = Shape<16, 2, 16, 8>;
 using Rows32 = Shape<16, 1, 32, 12>;
 using Hybrid = HybridShape<KOPT_LANES_PER_ROW, KOPT_BULK_ROWS>;
@@ -110,8 +111,10 @@ void dispatch(const Params& params, int64_t batch, int device, cudaStream_t stre
     launch<Middle, false>(params, rows, stream);
   } else if (batch <= KOPT_SMALL_BATCH) {
     launch<Small, true>(params, rows, stream);
-  } else if (!KOPT_ONE_WAVE || one_wave<Middle>(rows, multiprocessors)) {
+  } else if (!KOPT_ONE_WAVE || batch <= KOPT_MIDDLE_BATCH) {
     launch<Middle, true>(params, rows, stream);
+  } else if (one_wave<Middle>(rows, multiprocessors)) {
+    launch<Rows8, true>(params, rows, stream);
   } else if (one_wave<Rows16>(rows, multiprocessors)) {
     launch<Rows16, true>(params, rows, stream);
   } else if (one_wave<Rows32>(rows, multiprocessors)) {
