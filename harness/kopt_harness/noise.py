@@ -34,6 +34,10 @@ __all__ = [
 
 MARGIN_WITHOUT_FLOOR = 0.02
 """Where nothing was measured and nothing given."""
+_LIVE_MIN = 5
+"""Comparisons, each with new processes, that a floor is believed from."""
+_MIN = 20
+"""Together with those that were drawn again: 95 of 100 is a share of them."""
 
 
 class NoiseKey(Model):
@@ -90,6 +94,11 @@ class NoiseFloor(Model):
     blocks_max: int
     """Of a workload: the budget."""
 
+    @property
+    def is_telling(self) -> bool:
+        """Whether it rests on enough comparisons to be a margin."""
+        return self.comparisons >= _LIVE_MIN and self.comparisons + self.resamples >= _MIN
+
 
 class Margin(NamedTuple):
     """A margin, and why it is what it is."""
@@ -131,12 +140,12 @@ def load_floor(root: Root, key: NoiseKey) -> NoiseFloor | None:
 
 
 def margin_of(setting: Setting, definition: Definition) -> Margin:
-    """What was given; else the stored floor, at least ``margin_min``; else the default."""
+    """What was given; else a telling floor, at least ``margin_min``; else the default."""
     options = setting.options
     if options.margin is not None:
         return Margin(options.margin, "given")
     floor = load_floor(setting.catalog.root, NoiseKey.of(setting, definition))
-    if floor is None:
+    if floor is None or not floor.is_telling:
         return Margin(max(options.margin_min, MARGIN_WITHOUT_FLOOR), "default")
     return Margin(max(options.margin_min, floor.floor), "noise-floor")
 

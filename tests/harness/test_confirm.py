@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,10 @@ def test_true_kernels_in_an_untrue_span_are_seen(workload: Workload) -> None:
     assert weigh(workload, claims(16_000, 15_000), calls, NONE, None).outcome == "agreed"
     row = weigh(workload, claims(16_000, 15_000), calls, NONE, 9.0)
     assert row.outcome == "disagreed", "the comparison had another median"
+    quick = [call(5_000, 5_000), call(5_000, 5_000, 5_000), call(9_000, 9_000)]
+    assert weigh(workload, claims(16_000, 15_000), quick, NONE, 9.1).outcome == "agreed"
+    row = weigh(workload, claims(16_000, 15_000), quick, NONE, 8.9)
+    assert row.outcome == "disagreed", "no inputs take so little"
     row = weigh(workload, claims(6_000, 15_000), calls, NONE, None)
     assert row.outcome == "unconfirmed"
     assert "overlap" in row.detail
@@ -177,6 +182,21 @@ def test_an_honest_timer_is_confirmed_in_the_same_sandbox(confirmed: Confirmed) 
     assert (found.outcome, found.flag) == ("agreed", None), found.reason
     assert found.isolation["no_new_privileges"]
     assert "switched off by a test" not in str(found.isolation)
+
+
+def test_work_that_depends_on_the_inputs_is_confirmed(confirmed: Confirmed, tmp_path: Path) -> None:
+    """Both runs get the same inputs: from one set to the next this kernel takes 5 to 65 us."""
+    folder = tmp_path / HONEST.name
+    shutil.copytree(HONEST, folder)
+    (source,) = folder.rglob("device.py")
+    depends = "ns=5_000 + int(float(arguments[0].float().abs().sum()) * 1e6) % 60_000,"
+    text = source.read_text()
+    assert text.count("ns=ns,") == 1
+    source.write_text(text.replace("ns=ns,", depends))
+    found = confirmed(folder)
+    assert found.outcome == "agreed", found.reason
+    (row,) = found.workloads
+    assert row.external_us == pytest.approx(row.claimed_busy_us)
 
 
 @pytest.mark.slow

@@ -94,6 +94,16 @@ def test_the_floor_is_the_margin_where_none_was_given(root: Root, gdn_decode: De
     assert margin_of(here(root, cache="warm"), gdn_decode).source == "default"
 
 
+@pytest.mark.parametrize("counts", [{"comparisons": 4}, {"comparisons": 9, "resamples": 10}])
+def test_a_floor_of_few_comparisons_is_no_margin(
+    root: Root, gdn_decode: Definition, counts: dict[str, int]
+) -> None:
+    """One comparison, however often it is drawn again, knows one pair of processes."""
+    few = floor_of(here(root), gdn_decode, 0.001).model_copy(update=counts)
+    store_floor(root, few)
+    assert margin_of(here(root), gdn_decode) == (MARGIN_WITHOUT_FLOOR, "default")
+
+
 def test_a_margin_is_recorded_once(root: Root, gdn_decode: Definition) -> None:
     """Unless it was given: then what is given now counts, and nothing is recorded."""
     ledger, setting = DictLedger(), here(root)
