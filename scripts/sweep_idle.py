@@ -6,15 +6,17 @@ every 20 ms: is its lease held (``/proc/locks``), and what does NVML say of its 
 is the share of wall time, from the start of the command to its end, without a holder; *idle once
 built* counts from the first lease on. Utilisation is no measure of a lease's worth: kernels of
 microseconds wait for a judge that compares what they wrote, and nobody else may run meanwhile.
+With ``--built`` everything is built before, as it is in a campaign that goes on.
 
     python scripts/sweep_idle.py --target h200 --solution cuda-recurrent [--candidates 10]
-        [--workload rep] [--json FILE]
+        [--workload rep] [--built] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib
 import json
 import os
@@ -25,14 +27,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from kopt_harness.catalog import Catalog
+from kopt_harness.evaluate import build
 from kopt_harness.lease import CPU_DEVICE, device_lease
 from kopt_harness.options import MeasureOptions
-from kopt_harness.root import find_root
+from kopt_harness.pack import load
+from kopt_harness.root import Root, find_root
+from kopt_harness.schema import Definition
 from kopt_harness.setting import Setting
 from kopt_harness.targets import best_target
 
@@ -48,6 +54,7 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=10)
     parser.add_argument("--workers", type=int, default=None, help="default: one for each")
     parser.add_argument("--workload", default="rep")
+    parser.add_argument("--built", action="store_true", help="build before the sweep begins")
     parser.add_argument("--json", type=Path, default=None)
     arguments = parser.parse_args()
     catalog = Catalog(find_root())
@@ -62,6 +69,8 @@ def main() -> None:
         (root / "artifacts/retained").symlink_to(catalog.root.path / "artifacts/retained")
         origin = catalog.folder(definition) / "solutions" / arguments.solution
         folders = [copy(origin, root / f"candidate-{n}") for n in range(arguments.candidates)]
+        if arguments.built:
+            build_all(setting, definition, Catalog(Root(root)), folders)
         argv = [sys.executable, "-m", "kopt_controller", "--root", made, "sweep"]
         argv += [*map(str, folders), "--workers", str(workers), "--json"]
         argv += ["--target", setting.target.name, "--workload", arguments.workload]
@@ -72,11 +81,27 @@ def main() -> None:
         "candidates": arguments.candidates,
         "workers": workers,
         "workload": arguments.workload,
+        "built": arguments.built,
         "environment": setting.environment,
     }
     print(json.dumps(found, indent=1))
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def build_all(
+    setting: Setting, definition: Definition, catalog: Catalog, folders: Sequence[Path]
+) -> None:
+    """The candidates and their incumbent, into the builds of another root, side by side."""
+    incumbent = catalog.incumbent(definition, setting.target.name)
+    solutions = [load(folder, known=catalog).solution for folder in folders]
+    if incumbent is not None:
+        solutions.append(incumbent)
+    there = dataclasses.replace(setting, catalog=catalog)
+    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+        for built in pool.map(lambda solution: build(there, solution), solutions):
+            if not built.ok:
+                raise SystemExit(built.log)
 
 
 def copy(origin: Path, to: Path) -> Path:
