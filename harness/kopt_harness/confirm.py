@@ -127,6 +127,9 @@ def confirm(
         try:
             claims, own_ns = _claims(setting, solution, built, chosen)
             timed = [workload for workload in chosen if workload.uuid in claims]
+            if not timed:
+                reason = "no workload was timed"
+                return Confirmation(outcome="unconfirmed", reason=reason, **told)
             seen = _observe(setting, solution, built, timed, external)
         except UnreadableError as error:
             return Confirmation(outcome="unconfirmed", reason=str(error), **told)
@@ -236,8 +239,6 @@ def _concluded(
     isolation: Mapping[str, object],
     told: Mapping[str, str],
 ) -> Confirmation:
-    if not rows:
-        return Confirmation(outcome="unconfirmed", reason="no workload was timed", **told)
     bad = [row for row in rows if row.outcome == "disagreed"]
     bad = bad or [row for row in rows if row.outcome == "unconfirmed"]
     reason = ""
