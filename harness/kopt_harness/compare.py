@@ -294,6 +294,7 @@ class Pair:
                 samples[label] += calls.slot(current.sha256, len(numbers), numbers=numbers)
             after = read_conditions(uuid)
             for current in (self.a, self.b):
+                self.session.require_still(current.sha256)
                 calls.require_possible(current.sha256)
             current = self.b
             if (workload.uuid, "moved") not in self._warm:

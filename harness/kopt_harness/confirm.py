@@ -127,9 +127,6 @@ def confirm(
         try:
             claims, own_ns = _claims(setting, solution, built, chosen)
             timed = [workload for workload in chosen if workload.uuid in claims]
-            if not timed:
-                reason = "no workload was timed"
-                return Confirmation(outcome="unconfirmed", reason=reason, **told)
             seen = _observe(setting, solution, built, timed, external)
         except UnreadableError as error:
             return Confirmation(outcome="unconfirmed", reason=str(error), **told)
@@ -331,6 +328,8 @@ def _observe(
     Raises:
         UnreadableError: it says nothing of them, and why.
     """
+    if not workloads:
+        raise UnreadableError("no workload was timed")
     definition = setting.catalog.resolve(solution.definition)
     report = ReportPipe()
     observer = Observer(external.name, report.fd, external.folders())

@@ -192,6 +192,14 @@ class Session:
         """Kills the processes of solutions."""
         self._workers.discard(*sha256s)
 
+    def require_still(self, sha256: str) -> None:
+        """Ends a solution's process that ran while another solution was called.
+
+        Raises:
+            CandidateFailedError: it did.
+        """
+        self._workers.require_still(sha256)
+
     def set_aside(self, *sha256s: str) -> None:
         """Stops the processes of solutions for good; they are killed beside the next opening."""
         self._workers.set_aside(*sha256s)

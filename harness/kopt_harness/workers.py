@@ -24,7 +24,7 @@ from kopt_harness.outcome import (
     judge_failed,
     machine_failed,
 )
-from kopt_harness.schema import Definition, Phase, Solution, Verdict
+from kopt_harness.schema import Definition, Phase, Reason, Solution, Verdict
 from kopt_harness.setting import Setting
 from kopt_harness.waiting import Waiting
 from kopt_harness.worker.claims import Conduct, read_claim
@@ -269,12 +269,27 @@ class Workers:
         """The process of an open solution; those of the others are stopped.
 
         So that none of them can touch the arena, or use a processor, in another one's call.
+
+        Raises:
+            CandidateFailedError: it has run while it was to be stopped.
         """
         if self._awake != sha256:
             self._stop_awake()
             self._open[sha256].thaw()
             self._awake = sha256
+            self.require_still(sha256)
         return self._open[sha256]
+
+    def require_still(self, sha256: str) -> None:
+        """Ends an open solution's process that ran while it was to be stopped.
+
+        Raises:
+            CandidateFailedError: it did.
+        """
+        if restless := self._open[sha256].restless():
+            self.discard(sha256)
+            reason = Reason(code="ran-while-stopped", detail=restless)
+            raise CandidateFailedError(Verdict.REJECT, "bench", reason)
 
     def _stop_awake(self) -> None:
         if self._awake is not None:

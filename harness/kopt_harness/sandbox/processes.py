@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -13,7 +14,9 @@ __all__ = [
     "descendants",
     "end_all",
     "exact_memory_bytes",
+    "is_stopped",
     "measure",
+    "processor_ns",
     "quick_descendants",
     "read_proc",
     "rename",
@@ -24,6 +27,9 @@ _END_POLL_S = 0.002
 _READ_BYTES = 1 << 16
 _LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
 """A kernel may be built without."""
+_STILL = (b"T", b"t", b"Z", b"X")
+_SCHEDULED = 2
+"""Kind of a clock that counts what the scheduler gave."""
 
 
 class Use(NamedTuple):
@@ -81,6 +87,36 @@ def quick_descendants(pid: int) -> list[int]:
         found += below
         waiting += below
     return found
+
+
+def is_stopped(pid: int, *, patient: bool = False) -> bool:
+    """Whether every thread of a process is stopped, or has ended.
+
+    The first thread may have ended, or be held by a tracer, while others go on.
+
+    Args:
+        pid: As ``/proc`` numbers it.
+        patient: Whether one that waits in the kernel counts: it stops before it comes back.
+    """
+    still = _STILL + ((b"D",) if patient else ())
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return True
+    for thread in threads:
+        with contextlib.suppress(OSError, IndexError):
+            if stat_fields(f"{pid}/task/{thread}")[0] not in still:
+                return False
+    return True
+
+
+def processor_ns(pid: int) -> int | None:
+    """Processor time of all threads of a process, ended ones too; None where it is not there."""
+    try:
+        # The clock of another process: its number, inverted, before three bits of kind.
+        return time.clock_gettime_ns((~pid << 3) | _SCHEDULED)
+    except OSError:
+        return None
 
 
 def exact_memory_bytes(pids: list[int], shared_bytes: int) -> int | None:
@@ -167,14 +203,13 @@ def stat_fields(pid: int | str) -> list[bytes]:
 
 
 def _children_of(pid: int) -> list[int]:
-    found = []
-    try:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-            found += [
-                int(word) for word in read_proc(f"/proc/{pid}/task/{thread}/children").split()
-            ]
-    except OSError:
-        return found
+            # A thread that has just ended has given its children to another one.
+            with contextlib.suppress(OSError):
+                words = read_proc(f"/proc/{pid}/task/{thread}/children").split()
+                found += [int(word) for word in words]
     return found
 
 

@@ -26,8 +26,9 @@ from kopt_harness.sandbox import launch as sandbox
 from kopt_harness.sandbox.processes import (
     children,
     descendants,
+    is_stopped,
+    processor_ns,
     quick_descendants,
-    stat_fields,
 )
 
 from . import forkserver
@@ -61,7 +62,12 @@ _FORKED = (
 _MAX_LOG_BYTES = 1 << 20
 _MAX_PHASE_NS = 1 << 62
 _MAX_PHASES = 64
-_FREEZE_S = 0.2
+_FREEZE_S = 10.0
+"""A machine on which many others run gives each its turn in that time, and in it they stop."""
+_PATIENT_S = 0.1
+"""From then on what waits in the kernel counts as stopped: the parent of a ``vfork`` does."""
+_STILL_NS = 1_000_000
+"""Processor time that a stopped process may seem to use."""
 _LAST_WORDS_S = 2.0
 """Between the end of a channel and that of its process."""
 
@@ -185,6 +191,9 @@ class WorkerClient:
         """Whether a request has no answer yet."""
         self._pid: int | None = None
         self._inner: int | None = None
+        self._stopped_ns: dict[int, int | None] | None = None
+        """Processor time of its processes when they were stopped; None while they are not."""
+        self._unruly = ""
         self.phases_ns: dict[str, int] = {}
         """Time by phase, as the worker reports it."""
         self.ending: proc.Ending | None = None
@@ -256,27 +265,53 @@ class WorkerClient:
         """Stops everything of it until ``thaw``; its guards go on.
 
         Looks again until nothing runs: processes can wake each other, or start new ones. What is
-        stopped starts none and none of its children come or go, so a second look at it that finds
-        nobody else has found all. Where there is more than the worker itself, the last look is a
-        thorough one: of many children that end, a quick one may miss the next.
+        stopped starts none, so looks that find the same ones, all of them stopped, have found all.
+        Where there is more than the worker itself, other lists are read as well: of children that
+        come and go one list may miss some. ``restless`` says whether it has failed.
         """
-        deadline = time.monotonic() + _FREEZE_S
-        stopped: list[int] | None = None
-        while time.monotonic() < deadline:
-            found = self.processes(thorough=stopped is not None and len(stopped) > 1)
-            running = [pid for pid in found if not _is_stopped(pid)]
-            if not running and stopped is not None and set(stopped) == set(found):
-                break
+        start = time.monotonic()
+        agreed: set[int] = set()
+        looks = 0
+        self._stopped_ns = None
+        while (waited_s := time.monotonic() - start) < _FREEZE_S:
+            found = set(self.processes())
+            if len(agreed) > 1:
+                found.update(self.processes(thorough=True), self.processes())
+            running = [pid for pid in found if not is_stopped(pid, patient=waited_s > _PATIENT_S)]
             for pid in running:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGSTOP)
-            stopped = None if running else found
+            looks = 0 if running else looks + 1 if found == agreed else 1
+            agreed = set() if running else found
+            if looks >= (2 if len(found) > 1 else 3):
+                self._stopped_ns = {pid: processor_ns(pid) for pid in found}
+                return
+        self._unruly = f"its processes could not be stopped within {_FREEZE_S:g} s"
 
     def thaw(self) -> None:
         """Lets it go on."""
+        self._unruly = self.restless()
+        self._stopped_ns = None
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGCONT)
+
+    def restless(self) -> str:
+        """What it did while it was to be stopped, so far; empty where it was still.
+
+        A process can have signals sent to itself that wake it: by timers, by children that end.
+        So what counts is the processor time that it has used.
+        """
+        if self._unruly or self._stopped_ns is None:
+            return self._unruly
+        for pid in self.processes():
+            before, now = self._stopped_ns.get(pid), processor_ns(pid)
+            if pid not in self._stopped_ns:
+                return "a process of it was started while it was stopped"
+            if before is not None and now is not None and now - before > _STILL_NS:
+                used_ms = (now - before) / 1e6
+                return f"it used {used_ms:.1f} ms of a processor while it was stopped"
+        return ""
 
     def request(self, type_: str, *, timeout_s: float, **fields: Any) -> dict[str, Any]:
         """Sends a request and waits for its answer.
@@ -386,15 +421,6 @@ class WorkerClient:
             is_known = name in self.phases_ns or len(self.phases_ns) < _MAX_PHASES
             if is_known and isinstance(ns, int) and 0 <= ns < _MAX_PHASE_NS:
                 self.phases_ns[name] = self.phases_ns.get(name, 0) + ns
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a process is stopped, has ended, or is not there."""
-    try:
-        state = stat_fields(pid)[0]
-    except (OSError, IndexError):
-        return True
-    return state in (b"T", b"t", b"Z", b"X")
 
 
 def _limits() -> dict[str, int]:
