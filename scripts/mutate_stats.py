@@ -68,6 +68,9 @@ EQUIVALENT = {
     ("regressions", "excess <= 0"): "no excess without any variance lies in between",
     ("sequence", "GROWTH)))): Add -> Sub"): "of two blocks or more, half as many are one or more",
     ("sequence", "each.plain_p < _SUSPICIOUS: Lt"): "no p-value is exactly 0.05",
+    ("sequence", "each.ratio > looks_slower): Gt"): "no ratio is exactly at the margin",
+    ("sequence", "< self.blocks_max: Gt -> GtE"): "no ratio is exactly at the margin",
+    ("stats", "_CERTAIN_CORRELATION / math.sqrt(count):: LtE"): "no correlation is exactly there",
     ("stats", "reshape(-1, 2), 1.0): 1 -> 2"): "any negative extent is the unknown one",
 }
 """By module and a word of the mutated line: mutants that change nothing that can be seen."""

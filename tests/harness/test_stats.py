@@ -728,14 +728,40 @@ def test_only_a_certain_correlation_of_rounds_is_believed(share: float, believed
     count = 20
     turns = np.resize([1.0, -1.0], count)
     runs = np.repeat([1.0, -1.0], count // 2)
-    values = evidence_of(of_logs(list(0.01 * (turns + share * runs)), level=1.0)).values
+    logs = list(0.01 * (2 + turns + share * runs))
+    values = evidence_of(of_logs(logs, level=1.0)).values
     centred = values - values.mean()
     seen = (centred[1:] @ centred[:-1]) / (centred @ centred) + 1 / count
-    found = summarise([evidence_of(of_logs(list(0.01 * (turns + share * runs))))], rounds=True)
+    found = summarise([evidence_of(of_logs(logs))], rounds=True)
     r = min(seen, 0.5)
     assert (seen > 2 / math.sqrt(count)) == believed
     assert found.inflation == (pytest.approx((1 + r) / (1 - r)) if believed else 1)
     assert found.variance == pytest.approx(found.inflation * values.var(ddof=1) / count)
+
+
+def test_rounds_that_are_all_alike_have_no_correlation() -> None:
+    """However many: there is nothing to correlate."""
+    assert summarise([evidence_of(of_logs([0.01] * 64))], rounds=True).inflation == 1
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_last_look_of_a_sequence_takes_the_error_that_is_left(quick: bool) -> None:
+    """An effect that it shows with that error, and not with the part of any other look."""
+    rule = Rule(blocks_min=6, blocks_max=9, confidence=0.99, margin=0.0, rounds=True)
+    noise = 0.01 * np.resize([1.0, -1.0, 0.5], rule.blocks_max)
+
+    def decided(shift: float, *, last: bool) -> str:
+        return rule.look([of_logs(list(noise - shift))], rule.planned, last=last).decision
+
+    shift = next(
+        each
+        for each in np.linspace(0.005, 0.03, 500)
+        if decided(each, last=True) == "faster" and decided(each, last=False) == "ambiguous"
+    )
+    rounds = of_logs(list(noise - shift))
+    ended = run_sequence(rule, 1, lambda _, count: rounds[:count], quick=quick)
+    assert (ended.counts, ended.look.number) == ((9,), rule.planned)
+    assert ended.look.decision == "faster"
 
 
 def test_a_shape_weighs_as_much_as_all_its_workloads() -> None:
