@@ -129,6 +129,7 @@ def for_sweep(setting: Setting, workloads: Sequence[Workload], distinct_inputs: 
         options.blocks_min is None
         and setting.target.kind == "cpu"
         and len(workloads) >= MANY_WORKLOADS
+        and not setting.rounds  # whose first look is at them all
     ):
         chosen["blocks_min"] = MANY_BLOCKS_MIN
     return dataclasses.replace(setting, options=options.model_copy(update=chosen))

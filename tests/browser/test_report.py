@@ -1,7 +1,7 @@
 """The page of kopt report in a real Chromium, from a file, with nothing to load from anywhere.
 
 Screenshots for the documents come from the same tests, where ``KOPT_SCREENSHOTS`` names a folder:
-of the committed evidence of an H200, and of the archive below ``KOPT_SCREENSHOT_ROOT`` on a CPU.
+of evidence of an H200, and of the archive below ``KOPT_SCREENSHOT_ROOT`` on a CPU.
 """
 
 import os
@@ -30,18 +30,18 @@ OpenPage = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Root:
-    """Kernels and committed evidence of the project, and an archive of its own."""
+    """Kernels of the project, evidence that no promotion replaces, and an archive of its own."""
     folder = tmp_path_factory.mktemp("root")
     for name in ("kernels", "configs"):
         (folder / name).symlink_to(checkout / name)
     (folder / "artifacts").mkdir()
-    (folder / "artifacts" / "retained").symlink_to(checkout / "artifacts" / "retained")
+    (folder / "artifacts" / "retained").symlink_to(checkout / "tests" / "data" / "retained")
     return Root(folder)
 
 
 @pytest.fixture(scope="module")
 def evidence(root: Root) -> Chapter:
-    """What is committed of an H200."""
+    """Of an H200."""
     return chapter_of(root, "h200")
 
 

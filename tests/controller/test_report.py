@@ -47,9 +47,13 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Root:
 
 
 @pytest.fixture(scope="module")
-def retained(committed: Root) -> Chapter:
-    """The committed evidence of an H200."""
-    return _chapter(committed, GDN, "h200")
+def retained(tmp_path_factory: pytest.TempPathFactory) -> Chapter:
+    """Evidence of an H200 that no promotion replaces."""
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "artifacts").mkdir()
+    (folder / "kernels").symlink_to(CHECKOUT / "kernels")
+    (folder / "artifacts" / "retained").symlink_to(CHECKOUT / "tests" / "data" / "retained")
+    return _chapter(Root(folder), GDN, "h200")
 
 
 @pytest.fixture(scope="module")

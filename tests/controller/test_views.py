@@ -233,7 +233,7 @@ def test_evidence_that_times_one_workload_of_a_size_has_ratios_for_all_of_it(
     checkout: Path, tmp_path: Path
 ) -> None:
     """Where rounds take the workloads of a size in turn, its blocks stand for each of them."""
-    source = checkout / "artifacts/retained/gdn_decode_qk4_v8_d128_k_last/h200"
+    source = checkout / "tests/data/retained/gdn_decode_qk4_v8_d128_k_last/h200"
     folder = tmp_path / "gdn" / "h200"
     folder.mkdir(parents=True)
     for name in ("summary.json", "decision.json"):

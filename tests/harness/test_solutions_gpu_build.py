@@ -113,9 +113,9 @@ def test_what_is_retained_for_h200_builds_for_b200(tmp_path: Path, file: Path) -
     assert {kernel.arch for kernel in kernels} == {"sm_100a"}
 
 
-@pytest.mark.parametrize(("name", "count"), [("cuda", 6), ("cute", 2), ("triton", 1)])
+@pytest.mark.parametrize(("name", "count"), [("cuda", 7), ("cute", 2), ("triton", 1)])
 def test_one_kernel_per_variant(build: Build, name: str, count: int) -> None:
-    """CUDA has five shapes and one without state; the others compile what the axes need."""
+    """CUDA has six shapes and one without state; the others compile what the axes need."""
     assert len(_kernels(build(name, "h200"))) == count
 
 
