@@ -56,23 +56,16 @@ def apply_recorded(catalog: Catalog, archive: Archive, what: str | None) -> Prom
         archive.get(ref.sha256).model_copy(update={"name": ref.name})
         for ref in (result.best, result.incumbent_before)
     )
-    run = create_run(
-        catalog,
-        Promotable(candidate, definition, target),
-        incumbent,
-        view.manifest.config,
-        applies=f"{view.run.id}/{result.round}",
-    )
-    with Journal(view.run.journal_path) as journal, Journal(run.journal_path) as own:
+    with Journal(view.run.journal_path) as journal:
         place, sweep = _sweep(journal, view.run, result)
         _require_same_workloads(catalog.workloads(definition), sweep)
-        rows = () if sweep.comparison is None else sweep.comparison.workloads
-        known = {row.uuid: row.b_median_us for row in rows if row.b_median_us is not None}
         profiles = _profiles(journal, view.run, candidate.sha256)
+        comparison = sweep.comparison
+        rows = () if comparison is None else comparison.workloads
         observations = observed(
             representatives_of(catalog, definition, target, tuple(profiles)),
             lambda workload: profiles[workload.uuid],
-            known,
+            {row.uuid: row.b_median_us for row in rows if row.b_median_us is not None},
         )
         promotion = Promotion(
             candidate=candidate,
@@ -86,24 +79,31 @@ def apply_recorded(catalog: Catalog, archive: Archive, what: str | None) -> Prom
                 f"{place}{part}/{candidate.sha256[:12]}" for part in ("sweep", "validation")
             ),
         )
+        run = create_run(
+            catalog,
+            Promotable(candidate, definition, target),
+            incumbent,
+            view.manifest.config,
+            applies=f"{view.run.id}/{result.round}",
+        )
         floors = floors_of(catalog, definition, target)
         promoter = Promoter(catalog, definition, target.name, journal=journal, floors=floors)
         record = promoter.apply(promotion, mode="command")
-        comparison = sweep.comparison
-        outcome = PromoteOutcome(
-            run=run.id,
-            definition=definition.name,
-            target=target.name,
-            candidate=result.best,
-            incumbent=result.incumbent_before,
-            incumbent_after=result.best if record.applied else result.incumbent_before,
-            ratio=None if comparison is None else comparison.ratio,
-            ci=None if comparison is None else comparison.ci,
-            conditions=result.decision.evidence,
-            overridden=(),
-            applied=record.applied,
-            detail=record.detail,
-        )
+    outcome = PromoteOutcome(
+        run=run.id,
+        definition=definition.name,
+        target=target.name,
+        candidate=result.best,
+        incumbent=result.incumbent_before,
+        incumbent_after=result.best if record.applied else result.incumbent_before,
+        ratio=None if comparison is None else comparison.ratio,
+        ci=None if comparison is None else comparison.ci,
+        conditions=result.decision.evidence,
+        overridden=(),
+        applied=record.applied,
+        detail=record.detail,
+    )
+    with Journal(run.journal_path) as own:
         own.put(PROMOTE_KEY, outcome.model_dump(mode="json"))
     return outcome
 
