@@ -272,6 +272,7 @@ class WorkerClient:
         start = time.monotonic()
         agreed: set[int] = set()
         looks = 0
+        self._unruly = self.restless()  # where it is stopped already
         self._stopped_ns = None
         while (waited_s := time.monotonic() - start) < _FREEZE_S:
             found = set(self.processes())
@@ -286,7 +287,7 @@ class WorkerClient:
             if looks >= (2 if len(found) > 1 else 3):
                 self._stopped_ns = {pid: processor_ns(pid) for pid in found}
                 return
-        self._unruly = f"its processes could not be stopped within {_FREEZE_S:g} s"
+        self._unruly = self._unruly or f"its processes could not be stopped within {_FREEZE_S:g} s"
 
     def thaw(self) -> None:
         """Lets it go on."""
